@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""Refuses a dependency between our crates that points the wrong way.
+
+Each crate may use only the crates listed for it here; a new edge is a design decision and
+starts with a change of this table. `dev` edges (tests) are not restricted.
+"""
+
+import json
+import subprocess
+import sys
+
+MAY_USE = {
+    "curve": set(),
+    "ingest": {"curve"},
+    "recipe": set(),
+    "rollout": set(),
+    "task": {"recipe", "rollout"},
+    "objective": {"recipe", "rollout"},
+    "journal": {"curve", "rollout"},
+    "model": set(),
+    "worker": {"model", "objective", "recipe", "rollout", "task"},
+    "engine": {"curve", "journal", "objective", "recipe", "rollout", "task"},
+    "board": {"curve", "journal"},
+    "cli": None,  # connects everything
+}
+
+
+def main() -> int:
+    metadata = json.loads(
+        subprocess.check_output(["cargo", "metadata", "--no-deps", "--format-version=1", "--locked"])
+    )
+    wrong = []
+    for package in metadata["packages"]:
+        name = package["name"].removeprefix("scalerl-")
+        name = "cli" if name == "scalerl" else name
+        if name not in MAY_USE:
+            wrong.append(f"crate {name} is not in the table of {sys.argv[0]}")
+            continue
+        allowed = MAY_USE[name]
+        for dependency in package["dependencies"]:
+            other = dependency["name"]
+            if not other.startswith("scalerl-") or dependency["kind"] == "dev":
+                continue
+            other = other.removeprefix("scalerl-")
+            if allowed is not None and other not in allowed:
+                wrong.append(f"crate {name} may not depend on {other}")
+    for line in wrong:
+        print(f"layering: {line}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
