@@ -10,9 +10,14 @@
 //!
 //! Not here: sampling, RL losses (they hand in a gradient per token), anything asynchronous.
 
+mod calendar;
 pub mod config;
+pub mod device;
 pub mod error;
+pub mod folder;
 mod fused;
+pub mod head;
+pub mod hub;
 mod json;
 mod layer_config;
 pub mod layout;
@@ -21,6 +26,8 @@ pub mod ops;
 pub mod packed;
 pub mod save;
 pub mod shim;
+pub mod template;
+pub mod tokenizer;
 pub mod weights;
 
 pub use tch;
