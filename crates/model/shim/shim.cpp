@@ -196,6 +196,8 @@ int scalerl_fused_adamw(
     at::_fused_adamw_(
         list(parameters, count), list(grads, count), list(first, count), list(second, count), {}, step_list, lr, beta1,
         beta2, weight_decay, epsilon, false, false, *divisor, *skip);
+    // A skipped step is not a step.
+    at::_foreach_sub_(step_list, std::vector<at::Tensor>(count, *skip));
   });
 }
 

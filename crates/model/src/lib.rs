@@ -27,7 +27,9 @@ pub mod packed;
 pub mod save;
 pub mod shim;
 pub mod template;
+pub mod tensor_file;
 pub mod tokenizer;
+pub mod train;
 pub mod weights;
 
 pub use tch;

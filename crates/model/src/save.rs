@@ -7,14 +7,13 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use safetensors::tensor::TensorView;
-use safetensors::{Dtype, serialize_to_file};
 use serde_json::{Map, Value, json};
 use tch::{Kind, Tensor};
 
 use crate::config::{ModelConfig, RotaryConfig};
 use crate::error::LoadError;
 use crate::layout::{Parameter, layout};
+use crate::tensor_file::write_tensors;
 
 /// Large enough that small models stay in one file, small enough for any file system and hub.
 pub const SHARD_BYTES: usize = 4 << 30;
@@ -41,10 +40,10 @@ pub enum SaveKind {
 }
 
 impl SaveKind {
-    fn names(self) -> (Kind, Dtype, &'static str) {
+    fn names(self) -> (Kind, &'static str) {
         match self {
-            Self::Float32 => (Kind::Float, Dtype::F32, "float32"),
-            Self::BFloat16 => (Kind::BFloat16, Dtype::BF16, "bfloat16"),
+            Self::Float32 => (Kind::Float, "float32"),
+            Self::BFloat16 => (Kind::BFloat16, "bfloat16"),
         }
     }
 }
@@ -72,8 +71,11 @@ pub fn save_model_in_shards(
     let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
     std::fs::create_dir_all(parent).map_err(LoadError::io(parent))?;
+    // As readable as any other folder; the default of a temporary one is private.
+    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     let work = tempfile::Builder::new()
         .prefix(".saving-")
+        .permissions(permissions)
         .tempdir_in(parent)
         .map_err(LoadError::io(parent))?;
     write_config(model, work.path())?;
@@ -92,7 +94,7 @@ fn write_json(path: &Path, value: &Value) -> Result<(), LoadError> {
 
 fn write_config(model: &ModelToSave, folder: &Path) -> Result<(), LoadError> {
     let mut raw = model.config.raw.clone();
-    let dtype = model.kind.names().2;
+    let dtype = model.kind.names().1;
     raw.insert("dtype".into(), json!(dtype));
     raw.insert("torch_dtype".into(), json!(dtype));
     add_rotary(&mut raw, model.config.rotary);
@@ -163,29 +165,15 @@ fn write_shard(
     parts: &[(usize, usize)],
     path: &Path,
 ) -> Result<(), LoadError> {
-    let (kind, dtype, _) = model.kind.names();
-    let mut data = Vec::with_capacity(parts.len());
-    for &(index, part) in parts {
-        let tensor = cut(&table[index], &model.parameters[index], part)?;
-        let tensor = tensor.f_to_kind(kind)?.f_to_device(tch::Device::Cpu)?.f_contiguous()?;
-        let mut bytes = vec![0; tensor.numel() * kind.elt_size_in_bytes()];
-        tensor.f_copy_data_u8(&mut bytes, tensor.numel())?;
-        data.push(bytes);
-    }
-    let broken = |error: safetensors::SafeTensorError| LoadError::BrokenWeights {
-        path: path.to_path_buf(),
-        problem: error.to_string(),
-    };
-    let mut views = Vec::with_capacity(parts.len());
-    for (&(index, part), bytes) in parts.iter().zip(&data) {
-        let source = &table[index].sources[part];
-        let shape = source.shape.iter().map(|size| *size as usize).collect();
-        views.push((&source.tensor, TensorView::new(dtype, shape, bytes).map_err(broken)?));
-    }
-    // Transformers asks for this key before it reads a file.
-    let about = [("format".to_owned(), "pt".to_owned())].into();
-    serialize_to_file(views, Some(about), path).map_err(broken)?;
-    File::open(path).and_then(|file| file.sync_all()).map_err(LoadError::io(path))
+    let kind = model.kind.names().0;
+    let tensors = parts
+        .iter()
+        .map(|&(index, part)| {
+            let tensor = cut(&table[index], &model.parameters[index], part)?.f_to_kind(kind)?;
+            Ok((table[index].sources[part].tensor.clone(), tensor))
+        })
+        .collect::<Result<Vec<_>, LoadError>>()?;
+    write_tensors(path, &tensors)
 }
 
 /// The part of a parameter that one tensor of the file holds.

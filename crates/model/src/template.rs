@@ -55,9 +55,9 @@ impl ChatTemplate {
     ) -> Result<Self, LoadError> {
         let mut environment = Environment::new();
         environment.set_syntax(
-            SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(|error| {
-                LoadError::Template { path: path.clone(), problem: error.to_string() }
-            })?,
+            SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(
+                |error| LoadError::Template { path: path.clone(), problem: error.to_string() },
+            )?,
         );
         environment
             .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);

@@ -14,6 +14,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::error::LoadError;
 use crate::layout::{Parameter, Source};
+use crate::tensor_file::{broken, kind_of};
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -85,7 +86,9 @@ impl WeightFiles {
         let parsed: Vec<SafeTensors> = self
             .files
             .iter()
-            .map(|(path, mapped)| SafeTensors::deserialize(mapped).map_err(broken(path)))
+            .map(|(path, mapped)| {
+                SafeTensors::deserialize(mapped).map_err(|error| broken(path, &error))
+            })
             .collect::<Result<_, _>>()?;
         parameters.iter().map(|parameter| self.one(&parsed, parameter, kind, device)).collect()
     }
@@ -133,24 +136,15 @@ impl WeightFiles {
                 expected: source.shape.clone(),
             });
         }
-        let kind = match view.dtype() {
-            Dtype::F32 => Kind::Float,
-            Dtype::BF16 => Kind::BFloat16,
-            Dtype::F16 => Kind::Half,
-            other => {
-                return Err(LoadError::WrongKind {
-                    path: path.clone(),
-                    tensor: source.tensor.clone(),
-                    found: format!("{other:?}"),
-                });
-            }
-        };
+        let readable = matches!(view.dtype(), Dtype::F32 | Dtype::BF16 | Dtype::F16);
+        let kind =
+            kind_of(view.dtype()).filter(|_| readable).ok_or_else(|| LoadError::WrongKind {
+                path: path.clone(),
+                tensor: source.tensor.clone(),
+                found: format!("{:?}", view.dtype()),
+            })?;
         Ok(Tensor::f_from_data_size(view.data(), &found, kind)?)
     }
-}
-
-fn broken(path: &Path) -> impl Fn(safetensors::SafeTensorError) -> LoadError {
-    move |error| LoadError::BrokenWeights { path: path.to_path_buf(), problem: error.to_string() }
 }
 
 #[expect(unsafe_code, reason = "a memory map has no safe constructor")]
@@ -159,6 +153,6 @@ fn map(path: &Path) -> Result<Mmap, LoadError> {
     // SAFETY: model files are not changed while a process reads them; our own writers replace
     // files by renaming and never write into them.
     let mapped = unsafe { Mmap::map(&file) }.map_err(LoadError::io(path))?;
-    SafeTensors::deserialize(&mapped).map_err(broken(path))?;
+    SafeTensors::deserialize(&mapped).map_err(|error| broken(path, &error))?;
     Ok(mapped)
 }
