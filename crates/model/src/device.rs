@@ -28,12 +28,12 @@ pub struct Found {
 pub enum DeviceError {
     #[error("`{name}` is not a device; choose auto, cpu, cuda or cuda:N")]
     Unknown { name: String },
-    #[error("{name} was asked for, but {found} CUDA devices can be used{}", reason(why))]
+    #[error("{name} was asked for, but {found} CUDA devices can be used{}", reason(why.as_deref()))]
     Missing { name: String, found: usize, why: Option<String> },
 }
 
-fn reason(why: &Option<String>) -> String {
-    why.as_ref().map_or_else(String::new, |why| format!(": {why}"))
+fn reason(why: Option<&str>) -> String {
+    why.map_or_else(String::new, |why| format!(": {why}"))
 }
 
 /// Opens libtorch for this process.

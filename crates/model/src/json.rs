@@ -28,11 +28,11 @@ impl<'a> Keys<'a> {
     pub(crate) fn bad(
         &self,
         key: &'static str,
-        found: impl ToString,
+        found: impl std::fmt::Display,
         problem: impl Into<String>,
     ) -> LoadError {
-        let path = self.path.to_path_buf();
-        LoadError::BadValue { path, key, found: found.to_string(), problem: problem.into() }
+        let (path, found) = (self.path.to_path_buf(), format!("{found}"));
+        LoadError::BadValue { path, key, found, problem: problem.into() }
     }
 
     fn get(&self, key: &'static str) -> Option<&'a Value> {

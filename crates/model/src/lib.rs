@@ -25,6 +25,7 @@ pub mod network;
 pub mod ops;
 pub mod packed;
 pub mod save;
+pub mod sft;
 pub mod shim;
 pub mod template;
 pub mod tensor_file;

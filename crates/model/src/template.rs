@@ -147,6 +147,7 @@ fn without_generation_tags(source: &str) -> String {
 }
 
 /// Python's `json.dumps(value, ensure_ascii=False)`, with `indent` where given.
+#[expect(clippy::needless_pass_by_value, reason = "filters take their arguments by value")]
 fn to_json(value: &JinjaValue, options: Kwargs) -> Result<String, Error> {
     let indent: Option<usize> = options.get("indent")?;
     for ignored in ["ensure_ascii", "separators", "sort_keys"] {

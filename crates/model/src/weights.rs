@@ -60,15 +60,14 @@ impl WeightFiles {
                     problem,
                 });
             };
-            let number = match numbers.get(file) {
-                Some(number) => *number,
-                None => {
-                    let path = self.folder.join(file);
-                    let mapped = map(&path)?;
-                    self.files.push((path, mapped));
-                    numbers.insert(file.to_owned(), self.files.len() - 1);
-                    self.files.len() - 1
-                }
+            let number = if let Some(number) = numbers.get(file) {
+                *number
+            } else {
+                let path = self.folder.join(file);
+                let mapped = map(&path)?;
+                self.files.push((path, mapped));
+                numbers.insert(file.to_owned(), self.files.len() - 1);
+                self.files.len() - 1
             };
             shards.insert(tensor.clone(), number);
         }

@@ -2,6 +2,8 @@
 //!
 //! Fixtures: scripts/golden/models.py (torch 2.11.0, transformers 5.3.0).
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 

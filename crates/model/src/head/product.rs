@@ -118,7 +118,7 @@ impl Product {
         let d_logits = d_logits_cv.f_to_kind(Kind::BFloat16)?;
         let hidden = hidden_cd.f_to_kind(Kind::BFloat16)?;
         let transposed = d_logits.f_tr()?;
-        grad_vd.f_addmm_dtype_out(grad_vd, &transposed, &hidden, Kind::Float)?;
+        let _ = grad_vd.f_addmm_dtype_out(grad_vd, &transposed, &hidden, Kind::Float)?;
         d_logits.f_mm(weight)?.f_to_kind(hidden_cd.kind())
     }
 }
