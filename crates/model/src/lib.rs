@@ -10,6 +10,7 @@
 //!
 //! Not here: sampling, RL losses (they hand in a gradient per token), anything asynchronous.
 
+pub mod bench;
 mod calendar;
 pub mod config;
 pub mod device;
@@ -27,6 +28,7 @@ pub mod packed;
 pub mod save;
 pub mod sft;
 pub mod shim;
+pub mod stopwatch;
 pub mod template;
 pub mod tensor_file;
 pub mod tokenizer;

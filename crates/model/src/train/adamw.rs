@@ -138,7 +138,8 @@ mod tests {
         for step in 1..=5 {
             let g: Vec<f64> = (0..3).map(|i| f64::from(i * step) - 2.0).collect();
             let grad = Tensor::from_slice(&g).to_kind(Kind::Float);
-            optimizer.step(&[parameter.shallow_clone()], &[grad], 0.1).unwrap();
+            let list = [parameter.shallow_clone()];
+            let _ = optimizer.step(&list, &[grad], 0.1).unwrap();
             let norm = g.iter().map(|g| g * g).sum::<f64>().sqrt();
             let scale = (norm / 2.0).max(1.0);
             for i in 0..3 {

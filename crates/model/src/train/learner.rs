@@ -19,6 +19,7 @@ use crate::folder::Model;
 use crate::head::{Head, HeadOptions, TokenGradients, TokenScores};
 use crate::network::{Activations, ExpertLoad, ForwardPass};
 use crate::shim;
+use crate::stopwatch::Stopwatch;
 
 /// What the network computes in. Master weights and optimizer are float32 always.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,6 +111,8 @@ pub struct Learner {
     head_place: usize,
     loads: Vec<ExpertLoad>,
     options: LearnerOptions,
+    /// Set by benches.
+    pub stopwatch: Option<Stopwatch>,
 }
 
 impl Learner {
@@ -139,6 +142,7 @@ impl Learner {
             head_place: head_place.expect("every layout has an embedding"),
             steps_taken: 0,
             loads: Vec::new(),
+            stopwatch: None,
             masters,
             model,
             options,
@@ -209,6 +213,7 @@ impl Learner {
         gradient_of: impl FnMut(Range<i64>, &TokenScores) -> Result<TokenGradients, TchError>,
     ) -> Result<TokenScores, TchError> {
         let (pass, hidden_md) = self.hidden(batch)?;
+        self.lap("forward")?;
         let mut grad_vd = self.head_gradient()?;
         let (scores, d_hidden) = self.head()?.score_and_backward(
             &hidden_md,
@@ -217,6 +222,7 @@ impl Learner {
             gradient_of,
         )?;
         drop(hidden_md);
+        self.lap("head")?;
         self.finish(pass, batch, grad_vd, &d_hidden)?;
         Ok(scores)
     }
@@ -232,6 +238,10 @@ impl Learner {
             let logprob = slope.f_narrow(0, range.start, range.end - range.start)?;
             Ok(TokenGradients { logprob, entropy: None })
         })
+    }
+
+    fn lap(&mut self, part: &'static str) -> Result<(), TchError> {
+        self.stopwatch.as_mut().map_or(Ok(()), |watch| watch.lap(part))
     }
 
     /// The head's running gradient, taken out so that it can be added to in place.
@@ -267,7 +277,7 @@ impl Learner {
                 None => *sum = Some(grad.f_to_kind(Kind::Float)?),
             }
         }
-        Ok(())
+        self.lap("backward")
     }
 
     /// Takes one optimizer step with the gradients summed so far, and forgets them.
@@ -289,6 +299,7 @@ impl Learner {
             return Err(self.name_the_first_not_finite(step, &grads)?);
         }
         self.steps_taken = step;
+        self.lap("optimizer")?;
         Ok(StepReport { step, lr, gradient_norm, expert_imbalance, busiest_expert })
     }
 
