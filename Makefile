@@ -1,6 +1,6 @@
 # Every command a user or contributor needs. Each target sets up what it needs by itself.
 
-.PHONY: quickstart setup test check fmt bench help
+.PHONY: quickstart setup test test-models check fmt bench help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -15,6 +15,13 @@ check: setup ## formatting, lints, layering
 
 test: setup ## every test that needs no GPU, no large download and no real model
 	cargo test --workspace --locked
+
+# MODELS: more folders to compare, e.g. MODELS="out/smollm2 out/qwen". Needs the network once, for transformers.
+test-models: setup ## our logits against transformers, tiny models and $(MODELS)
+	test -x out/venv/bin/python || python3 -m venv out/venv
+	out/venv/bin/pip install --quiet torch==2.11.0 transformers==5.3.0
+	cargo build --locked -p scalerl-model --example logits
+	out/venv/bin/python scripts/golden/compare.py target/debug/examples/logits $(filter-out %/tiny_chat,$(wildcard crates/model/testdata/*)) $(MODELS)
 
 fmt: ## format the code
 	cargo fmt --all

@@ -176,14 +176,15 @@ fn train(args: &TrainArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     writeln!(
         out,
-        "train scalerl params={:.1}M tokens/step={} ms/step={:.2} tokens/s={:.0} TFLOP/s={:.2} peak={:.2}GB loss={:.4}",
+        "train scalerl params={:.1}M tokens/step={} ms/step={:.2} tokens/s={:.0} TFLOP/s={:.2} peak={:.2}GB loss={:.4} cpu_ms/step={:.1}",
         timing.parameters as f64 / 1e6,
         timing.tokens_per_step,
         timing.ms_per_step,
         timing.tokens_per_s,
         timing.tflops,
         timing.peak_bytes as f64 / 1e9,
-        timing.loss
+        timing.loss,
+        timing.cpu_ms_per_step
     )?;
     write!(out, "  of which")?;
     for (part, ms) in &timing.parts_ms {

@@ -37,6 +37,8 @@ pub struct TrainTiming {
     pub tokens_per_step: usize,
     pub micro_batches: usize,
     pub ms_per_step: f64,
+    /// Processor time of all threads; on a shared machine the fairer number.
+    pub cpu_ms_per_step: f64,
     pub tokens_per_s: f64,
     /// 6 operations per parameter and token, and 6 · layers · width of all heads per pair of
     /// tokens that see each other.
@@ -117,13 +119,14 @@ pub fn bench_train(bench: &TrainBench) -> Result<TrainTiming, SftError> {
         let _ = one_step(&mut learner, &batches, scored)?;
     }
     shim::synchronize(bench.device)?;
-    let start = Instant::now();
+    let (start, cpu) = (Instant::now(), process_seconds());
     let mut loss = Tensor::new();
     for _ in 0..bench.steps {
         loss = one_step(&mut learner, &batches, scored)?;
     }
     shim::synchronize(bench.device)?;
     let seconds = start.elapsed().as_secs_f64() / bench.steps as f64;
+    let cpu_seconds = (process_seconds() - cpu) / bench.steps as f64;
     let peak_bytes = if is_cuda { shim::peak_memory(bench.device)?.0 } else { process_peak() };
     learner.stopwatch = Some(Stopwatch::start(bench.device)?);
     for _ in 0..bench.steps {
@@ -141,6 +144,7 @@ pub fn bench_train(bench: &TrainBench) -> Result<TrainTiming, SftError> {
         tokens_per_step: tokens,
         micro_batches: batches.len(),
         ms_per_step: seconds * 1e3,
+        cpu_ms_per_step: cpu_seconds * 1e3,
         tokens_per_s: tokens as f64 / seconds,
         tflops: operations / seconds / 1e12,
         peak_bytes,
@@ -155,4 +159,14 @@ fn process_peak() -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kilobytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
     kilobytes.unwrap_or(0) * 1024
+}
+
+/// Processor time of this process in seconds, where the system says it.
+fn process_seconds() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The second field is a name in brackets that may hold spaces; user and system time are the
+    // 12th and 13th after it, in hundredths.
+    let after = text.rsplit(')').next().unwrap_or_default();
+    let ticks = after.split_whitespace().skip(11).take(2).filter_map(|t| t.parse::<f64>().ok());
+    ticks.sum::<f64>() / 100.0
 }
