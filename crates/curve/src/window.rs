@@ -2,9 +2,9 @@
 //!
 //! Explicit cuts are taken as given. The rule of `--warmup auto` for the least-squares methods:
 //! fit the sigmoid to the points after the first quarter, walk back from there, and cut just after
-//! the first point that this curve misses by more than three times its residual scale. So a run
-//! that follows the law from its start keeps every point, and a run with a warm-up jump loses
-//! only the jump. `marginal` keeps all points: its own distrust term does that work softly.
+//! the first point that lies more than three standard deviations off what that fit says of it. So
+//! a run that follows the law from its start keeps every point, and a run with a warm-up jump
+//! loses only the jump. `marginal` keeps all points: its own distrust term does that work softly.
 //!
 //! Very long series are averaged in equal steps of log compute down to [`MOST_POINTS`], so that
 //! the cost of a fit does not grow with the cube of the evaluations.
@@ -16,8 +16,9 @@ use crate::points::{Point, Series, ValueRange};
 /// Points kept for a fit at most; more are averaged with their neighbours.
 pub const MOST_POINTS: usize = 160;
 
-/// A point this many residual scales off the later curve is warm-up.
-const WARMUP_MISS: f64 = 3.0;
+/// A point this many half-widths of the 90 % interval off the later curve is warm-up: three
+/// standard deviations.
+const WARMUP_MISS: f64 = 3.0 / 1.645;
 
 /// The points of one fit on the unit scale.
 #[derive(Debug, Clone)]
@@ -30,6 +31,8 @@ pub(crate) struct Window {
     pub(crate) cut: f64,
     /// The floor if it is held, unit scale.
     pub(crate) floor: Option<f64>,
+    /// Is the held floor the first point, and so as noisy as one?
+    pub(crate) floor_is_measured: bool,
     pub(crate) range: ValueRange,
     /// Sampling noise of one point, unit scale.
     pub(crate) noise: noise::Noise,
@@ -86,7 +89,8 @@ impl Window {
             .map(|point| Point { value: range.to_unit(point.value), ..point })
             .collect();
         let noise = noise::estimate(&unit);
-        Ok(Self { unit, left_out, cut, floor, range, noise })
+        let floor_is_measured = options.floor_choice() == FloorChoice::First;
+        Ok(Self { unit, left_out, cut, floor, floor_is_measured, range, noise })
     }
 
     /// The used points on their own scale.
@@ -126,9 +130,12 @@ fn auto_cut(series: &Series, options: &FitOptions, floor: Option<f64>) -> f64 {
     if skipped == 0 || later.len() < 6 {
         return 0.0;
     }
-    let (curve, residual_scale) = profile::best_sigmoid(later, floor);
-    let scale = residual_scale.max(noise::estimate(later).scale);
-    let is_off = |p: &Point| (p.value - curve.value_at(p.compute)).abs() > WARMUP_MISS * scale;
+    let curve = profile::profile_of(later, floor);
+    let is_off = |p: &Point| {
+        let back = curve.forecast(p.compute);
+        let end = if p.value < back.value { back.low } else { back.high };
+        (p.value - back.value).abs() > WARMUP_MISS * (end - back.value).abs()
+    };
     match points[..skipped].iter().rposition(is_off) {
         Some(last_off) => points[last_off + 1].compute,
         None => 0.0,

@@ -76,6 +76,7 @@ fn prior(window: &Window, options: &FitOptions) -> Prior {
     let weak = LEVEL_SD.powi(-2);
     let first = window.unit[0].value;
     let (floor, floor_precision) = match window.floor {
+        Some(value) if window.floor_is_measured => (value, window.noise.scale.powi(-2)),
         Some(value) => (value, held),
         None => (first, weak),
     };
