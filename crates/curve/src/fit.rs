@@ -273,10 +273,9 @@ impl Fit {
         }
     }
 
-    /// What multiplying the compute of the last used point by `factor` buys.
+    /// What multiplying the compute of the last used point by `factor`, 1 or more, buys.
     pub fn gain(&self, factor: f64) -> Estimate {
-        let from = self.last_compute();
-        self.predictor.gain(from, from * factor).map(|value| value * self.range.width())
+        self.predictor.gain(factor).map(|value| value * self.range.width())
     }
 }
 
@@ -351,7 +350,7 @@ pub(crate) fn fit_window(window: &Window, options: &FitOptions) -> Fit {
     };
     Fit {
         method: options.method,
-        used: window.restored(),
+        used: window.used.clone(),
         left_out: window.left_out.clone(),
         warmup_cut: window.cut,
         floor: Floor {

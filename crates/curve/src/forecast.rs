@@ -70,10 +70,10 @@ impl Predictor {
         }
     }
 
-    pub(crate) fn gain(&self, from: f64, to: f64) -> Estimate {
+    pub(crate) fn gain(&self, factor: f64) -> Estimate {
         match self {
-            Self::Posterior(posterior) => posterior.gain(from, to),
-            Self::Profile(profile) => profile.gain(from, to),
+            Self::Posterior(posterior) => posterior.gain(factor),
+            Self::Profile(profile) => profile.gain(factor),
         }
     }
 }

@@ -23,7 +23,9 @@ const WARMUP_MISS: f64 = 3.0 / 1.645;
 /// The points of one fit on the unit scale.
 #[derive(Debug, Clone)]
 pub(crate) struct Window {
-    /// Points used, unit scale, by rising compute.
+    /// Points used, on their own scale.
+    pub(crate) used: Vec<Point>,
+    /// The same on the unit scale, neighbours averaged where there are very many.
     pub(crate) unit: Vec<Point>,
     /// Points left out, on their own scale.
     pub(crate) left_out: Vec<Point>,
@@ -90,13 +92,7 @@ impl Window {
             .collect();
         let noise = noise::estimate(&unit);
         let floor_is_measured = options.floor_choice() == FloorChoice::First;
-        Ok(Self { unit, left_out, cut, floor, floor_is_measured, range, noise })
-    }
-
-    /// The used points on their own scale.
-    pub(crate) fn restored(&self) -> Vec<Point> {
-        let restore = |p: &Point| Point { value: self.range.from_unit(p.value), ..*p };
-        self.unit.iter().map(restore).collect()
+        Ok(Self { used, unit, left_out, cut, floor, floor_is_measured, range, noise })
     }
 
     /// Compute of the last point used.

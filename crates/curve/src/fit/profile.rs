@@ -355,8 +355,9 @@ impl Profile {
         }
     }
 
-    pub(crate) fn gain(&self, from: f64, to: f64) -> Estimate {
-        let (from, to) = (from.ln(), to.ln());
+    pub(crate) fn gain(&self, factor: f64) -> Estimate {
+        let from = self.problem.log_last;
+        let to = from + factor.ln();
         let plain = self.linear(|shape| {
             let gained = self.problem.share(shape, to) - self.problem.share(shape, from);
             [-gained, gained]

@@ -57,6 +57,10 @@ impl Covariance {
         self.a.len()
     }
 
+    pub(crate) fn last_compute(&self) -> f64 {
+        self.last_x.exp() - self.half_first_compute
+    }
+
     /// Distance in log compute from the last point.
     pub(crate) fn position(&self, compute: f64) -> f64 {
         (compute + self.half_first_compute).ln() - self.last_x

@@ -24,8 +24,8 @@ const SEED: u64 = 0x5ca1_e71d;
 const NOISE_FREEDOM: f64 = 5.0;
 /// The ceiling is a claim about a decade more compute, so a decade of drift belongs to it.
 const CEILING_DRIFT: f64 = std::f64::consts::LN_10;
-/// Draws averaged for the plain curve.
-const CURVE_DRAWS: usize = 400;
+/// Inside the window every so-manieth draw is enough: it is drawn, not forecast.
+const THINNED: usize = 10;
 
 #[derive(Debug, Clone)]
 struct Draw {
@@ -66,7 +66,7 @@ pub(crate) struct Posterior {
     covariance: Covariance,
     scales: Vec<ScaleFactor>,
     draws: Vec<Draw>,
-    /// V^-1 (residual), draws × points.
+    /// V^-1 (residual) of every `THINNED`-th draw, × points: what drift did inside the window.
     alphas: Vec<f64>,
     /// Untruncated probability of a ceiling above 1.
     pub(crate) share_above_one: f64,
@@ -129,7 +129,8 @@ impl Posterior {
     ) {
         let size = values.len();
         let trend: Vec<f64> = self.covariance.a.iter().map(|a| trend_weight(*a)).collect();
-        self.alphas = Vec::with_capacity(kept.len() * size);
+        self.alphas = Vec::with_capacity(kept.len().div_ceil(THINNED) * size);
+        let mut alpha = Vec::with_capacity(size);
         let mut of_scale = (usize::MAX, Vec::new(), Vec::new());
         let mut of_cell = (usize::MAX, Vec::new());
         for (cell, mut draw) in kept {
@@ -144,11 +145,14 @@ impl Posterior {
                     window.unit.iter().map(|p| shape.share_at(p.compute)).collect();
                 of_cell = (cell, scale.factor.solve(&shares));
             }
-            let start = self.alphas.len();
             let gain = draw.ceiling - draw.floor;
             let parts = of_scale.1.iter().zip(&of_scale.2).zip(&of_cell.1);
-            self.alphas.extend(parts.map(|((v, one), g)| v - draw.floor * one - gain * g));
-            draw.trend = scale.tau.powi(2) * dot(&trend, &self.alphas[start..]);
+            alpha.clear();
+            alpha.extend(parts.map(|((v, one), g)| v - draw.floor * one - gain * g));
+            draw.trend = scale.tau.powi(2) * dot(&trend, &alpha);
+            if self.draws.len().is_multiple_of(THINNED) {
+                self.alphas.extend_from_slice(&alpha);
+            }
             self.draws.push(draw);
         }
     }
@@ -183,38 +187,32 @@ impl Posterior {
 
     /// The mean curve without drift.
     pub(crate) fn mean_curve_at(&self, compute: f64) -> f64 {
-        let step = (self.draws.len() / CURVE_DRAWS).max(1);
-        let values = self.draws.iter().step_by(step).map(|d| d.curve_at(compute));
+        let values = self.draws.iter().step_by(THINNED).map(|d| d.curve_at(compute));
         values.clone().sum::<f64>() / values.count() as f64
     }
 
     pub(crate) fn forecast(&self, compute: f64) -> Forecast {
         let at = self.covariance.position(compute);
-        let prior_with_points: Vec<f64> =
+        let with_points: Vec<f64> =
             self.covariance.a.iter().map(|a| drift_between(at, *a)).collect();
-        let spreads = self.drift_spreads(&prior_with_points, drift_between(at, at));
-        let is_ahead = at >= 0.0;
-        let size = self.covariance.size();
-        let curve: Vec<f64> = self
-            .draws
-            .iter()
-            .zip(self.alphas.chunks(size))
-            .map(|(draw, alpha)| {
-                let mean = if is_ahead {
-                    trend_weight(at) * draw.trend
-                } else {
-                    self.scales[draw.scale].tau.powi(2) * dot(&prior_with_points, alpha)
-                };
-                draw.curve_at(compute) + mean + spreads[draw.scale] * draw.drift
-            })
-            .collect();
-        let measured = self
-            .draws
-            .iter()
-            .zip(&curve)
-            .map(|(draw, value)| value + self.scales[draw.scale].noise * draw.noise);
+        let spreads = self.drift_spreads(&with_points, drift_between(at, at));
+        // Ahead of the last point only the trend carries on; inside the window all residuals speak.
+        let level = |draw: &Draw, drift_mean: f64| {
+            draw.curve_at(compute) + drift_mean + spreads[draw.scale] * draw.drift
+        };
+        let drawn: Vec<(&Draw, f64)> = if at >= 0.0 {
+            self.draws.iter().map(|d| (d, level(d, trend_weight(at) * d.trend))).collect()
+        } else {
+            let alphas = self.alphas.chunks(self.covariance.size());
+            let drift = |d: &Draw, alpha: &[f64]| {
+                self.scales[d.scale].tau.powi(2) * dot(&with_points, alpha)
+            };
+            let thinned = self.draws.iter().step_by(THINNED).zip(alphas);
+            thinned.map(|(d, alpha)| (d, level(d, drift(d, alpha)))).collect()
+        };
+        let measured = drawn.iter().map(|(d, v)| v + self.scales[d.scale].noise * d.noise);
         let measured = estimate(measured.collect());
-        let curve = estimate(curve);
+        let curve = estimate(drawn.iter().map(|(_, value)| *value).collect());
         let inside = |value: f64| value.clamp(0.0, 1.0);
         Forecast {
             at: compute,
@@ -226,26 +224,28 @@ impl Posterior {
         }
     }
 
-    /// What going from one compute to another buys, the curve alone.
-    pub(crate) fn gain(&self, from: f64, to: f64) -> Estimate {
-        let (a, b) = (self.covariance.position(from), self.covariance.position(to));
-        let prior_with_points: Vec<f64> =
-            self.covariance.a.iter().map(|p| drift_between(b, *p) - drift_between(a, *p)).collect();
-        let own = drift_between(b, b) - 2.0 * drift_between(a, b) + drift_between(a, a);
-        let spreads = self.drift_spreads(&prior_with_points, own);
-        let size = self.covariance.size();
-        let gains = self.draws.iter().zip(self.alphas.chunks(size)).map(|(draw, alpha)| {
-            let drift = self.scales[draw.scale].tau.powi(2) * dot(&prior_with_points, alpha);
+    /// What multiplying the compute of the last point by `factor` (1 or more) buys, the curve
+    /// alone.
+    pub(crate) fn gain(&self, factor: f64) -> Estimate {
+        let from = self.covariance.last_compute();
+        let to = from * factor;
+        let ahead = self.covariance.position(to);
+        let trend = |a: &f64| (trend_weight(ahead) - trend_weight(0.0)) * trend_weight(*a);
+        let with_points: Vec<f64> = self.covariance.a.iter().map(trend).collect();
+        let own =
+            drift_between(ahead, ahead) - 2.0 * drift_between(0.0, ahead) + drift_between(0.0, 0.0);
+        let spreads = self.drift_spreads(&with_points, own);
+        let gains = self.draws.iter().map(|draw| {
             let curve = draw.curve_at(to) - draw.curve_at(from);
-            curve + drift + spreads[draw.scale] * draw.drift
+            curve + ahead * draw.trend + spreads[draw.scale] * draw.drift
         });
         estimate(gains.collect())
     }
 
     /// Standard deviation of the drift (or a difference of drifts) given the points, per scale.
-    fn drift_spreads(&self, prior_with_points: &[f64], own: f64) -> Vec<f64> {
+    fn drift_spreads(&self, with_points: &[f64], own: f64) -> Vec<f64> {
         let spread = |scale: &ScaleFactor| {
-            let whitened = scale.factor.whiten(prior_with_points);
+            let whitened = scale.factor.whiten(with_points);
             let tau2 = scale.tau.powi(2);
             (tau2 * (own - tau2 * dot(&whitened, &whitened))).max(0.0).sqrt()
         };
