@@ -11,7 +11,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::fit::paper::CEILING_MARGIN;
-use crate::fit::{Estimate, Fit, FitError, FitOptions, fit};
+use crate::fit::{Estimate, Fit, FitError, FitOptions, Method, fit};
 use crate::law::Sigmoid;
 use crate::points::Series;
 
@@ -104,14 +104,20 @@ pub fn compare(
 }
 
 /// Fits every run again with the mean of their ceilings held: the leave-one-out table. Gives the
-/// shared ceiling and one row a run.
+/// shared ceiling and one row a run. By least squares, as in the paper: a posterior's medians are
+/// not one curve, and this table is drawn as lines through the points.
 pub fn share_ceiling(
     runs: &[(&Series, &Fit)],
     options: &FitOptions,
 ) -> Result<(f64, Vec<SharedFit>), FitError> {
     let ceilings: f64 = runs.iter().map(|(_, fit)| fit.ceiling.value).sum();
     let shared = ceilings / runs.len().max(1) as f64;
-    let held = FitOptions { ceiling: Some(shared), ..*options };
+    let method = match options.method {
+        Method::Marginal => Method::Profile,
+        other => other,
+    };
+    let floor = Some(options.floor_choice());
+    let held = FitOptions { ceiling: Some(shared), method, floor, ..*options };
     let row = |(series, _): &(&Series, &Fit)| {
         let found = fit(series, &held)?;
         let law = Sigmoid {

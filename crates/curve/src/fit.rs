@@ -243,7 +243,7 @@ pub struct Fit {
     /// C_mid; for the power law, the compute where half of the way from the first used point to
     /// the ceiling is gone.
     pub midpoint: Estimate,
-    /// Root mean square distance of the used points from the curve.
+    /// Root mean square distance from the curve of the points after the warm-up.
     pub rmse: f64,
     /// Sampling noise of one point as assumed by the fit.
     pub noise: f64,
@@ -345,8 +345,10 @@ pub(crate) fn fit_window(window: &Window, options: &FitOptions) -> Fit {
     let floor = solved.floor.map(restore);
     let verdict = Verdict::of(window, &solved);
     let rmse = {
-        let squares = window.unit.iter().zip(&solved.fitted).map(|(p, f)| (p.value - f).powi(2));
-        (squares.sum::<f64>() / window.unit.len() as f64).sqrt()
+        let steady = window.steady();
+        let fitted = &solved.fitted[window.unit.len() - steady.len()..];
+        let squares = steady.iter().zip(fitted).map(|(p, f)| (p.value - f).powi(2));
+        (squares.sum::<f64>() / steady.len() as f64).sqrt()
     };
     Fit {
         method: options.method,

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | too few points | fewer than 5 |
 //! | unstable | the smoothed end lies below the smoothed peak by more than 3 noise scales and 15 % of the gain |
-//! | not a sigmoid | the best sigmoid misses the points by more than 2.5 times their own noise, and by 0.01 |
+//! | not a sigmoid | the best sigmoid misses the points after the warm-up by more than 2.5 times their own noise, and by 0.01 |
 //! | bounded | the ceiling's interval is at most 0.10 wide, ends below 1, and the run has moved |
 //! | not bounded | otherwise |
 
@@ -117,7 +117,8 @@ fn has_fallen(points: &[Point], noise: f64) -> bool {
 }
 
 fn is_structured(window: &Window) -> bool {
-    let (_, residual_scale) = profile::best_sigmoid(&window.unit, window.floor);
-    let own = noise::neighbour_scale(&window.unit).max(window.noise.scale);
+    let points = window.steady();
+    let (_, residual_scale) = profile::best_sigmoid(points, window.floor);
+    let own = noise::neighbour_scale(points).max(window.noise.scale);
     residual_scale > STRUCTURED_RATIO * own && residual_scale > STRUCTURED_LEAST
 }

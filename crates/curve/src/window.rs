@@ -31,6 +31,8 @@ pub(crate) struct Window {
     pub(crate) left_out: Vec<Point>,
     /// Points before this compute were left out.
     pub(crate) cut: f64,
+    /// Points from here on follow one curve by the rule of `auto`: quality is judged on them.
+    pub(crate) steady_from: f64,
     /// The floor if it is held, unit scale.
     pub(crate) floor: Option<f64>,
     /// Is the held floor the first point, and so as noisy as one?
@@ -58,10 +60,11 @@ impl Window {
             }
             FloorChoice::Fit => None,
         };
+        let steady_from = auto_cut(series, options, floor);
         let cut = match (options.warmup, options.method) {
             (Warmup::Before(compute), _) => compute,
             (Warmup::Auto, Method::Marginal) => 0.0,
-            (Warmup::Auto, _) => auto_cut(series, options, floor),
+            (Warmup::Auto, _) => steady_from,
         };
         // A power law has no value at zero compute.
         let is_usable = |p: &Point| {
@@ -92,7 +95,13 @@ impl Window {
             .collect();
         let noise = noise::estimate(&unit);
         let floor_is_measured = options.floor_choice() == FloorChoice::First;
-        Ok(Self { used, unit, left_out, cut, floor, floor_is_measured, range, noise })
+        Ok(Self { used, unit, left_out, cut, steady_from, floor, floor_is_measured, range, noise })
+    }
+
+    /// The points after the warm-up.
+    pub(crate) fn steady(&self) -> &[Point] {
+        let start = self.unit.partition_point(|p| p.compute < self.steady_from);
+        &self.unit[start..]
     }
 
     /// Compute of the last point used.
