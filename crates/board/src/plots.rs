@@ -413,3 +413,69 @@ fn interval_text(value: f64, low: f64, high: f64) -> String {
         format!("{value:.3} [{low:.3}, {high:.3}]")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(points: &[(f64, f64)]) -> Vec<CurvePoint> {
+        let point = |(compute, value): &(f64, f64)| CurvePoint {
+            compute: *compute,
+            value: *value,
+            low: f64::NAN,
+            high: f64::NAN,
+        };
+        points.iter().map(point).collect()
+    }
+
+    fn lines(figure: &Figure) -> Vec<&Line> {
+        let lines = figure.layers.iter();
+        lines
+            .filter_map(|layer| if let Layer::Line(line) = layer { Some(line) } else { None })
+            .collect()
+    }
+
+    #[test]
+    fn a_curve_is_solid_until_the_window_ends_and_dashed_from_the_same_point() {
+        let run = Run {
+            curve: line(&[(1.0, 0.1), (100.0, 0.3), (10_000.0, 0.5)]),
+            fitted_until: Some(1000.0),
+            ..Run::default()
+        };
+        let figure = fit(&run, &Captions::default());
+        let [solid, dashed] = lines(&figure)[..] else { panic!("two pieces") };
+        assert_eq!((solid.stroke, dashed.stroke), (Stroke::Solid, Stroke::Dashed));
+        assert_eq!(solid.points.last(), dashed.points.first());
+        let (compute, value) = dashed.points[0];
+        assert!((compute - 1000.0).abs() < 1e-9 && (value - 0.4).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_ceiling_that_is_not_bounded_is_never_drawn_as_a_number() {
+        let ceiling = Ceiling { value: 0.987, low: 0.5, high: 1.0, bounded: false };
+        let run = Run { name: "run".into(), ceiling: Some(ceiling), ..Run::default() };
+        let captions = Captions { interval: "90 %".into(), ..Captions::default() };
+        for figure in [fit(&run, &captions), compare(std::slice::from_ref(&run), &captions)] {
+            for layer in &figure.layers {
+                if let Layer::Level(level) = layer {
+                    assert_eq!(level.value, None);
+                    assert!(!level.label.contains("0.987"));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn slopes_are_straight_in_log_log() {
+        let run = Slope {
+            points: vec![(10.0, 5.0), (1000.0, 400.0), (0.0, 1.0)],
+            steepness: 2.0,
+            through: (10.0, 1.0),
+            ..Slope::default()
+        };
+        let figure = slopes(&[run], &Captions::default());
+        let points = &lines(&figure)[0].points;
+        assert_eq!(points.len(), 2);
+        assert!((points[1].1 / points[0].1 - 1e4).abs() < 1e-6);
+    }
+}
