@@ -115,23 +115,28 @@ pub fn fit(run: &Run, captions: &Captions) -> Figure {
     figure(captions, layers)
 }
 
-/// Many runs in one figure.
+/// Bands and ceilings of more runs than this make mud.
+const MOST_DETAILED: usize = 6;
+
+/// Many runs in one figure; with more than six, intervals and ceilings are left to tables and
+/// hover texts.
 pub fn compare(runs: &[Run], captions: &Captions) -> Figure {
     let mut layers = Vec::new();
-    for (index, run) in runs.iter().enumerate() {
+    let detailed = if runs.len() > MOST_DETAILED { &[][..] } else { runs };
+    for (index, run) in detailed.iter().enumerate() {
         layers.push(band(run, Tone::Run(index), String::new()));
+    }
+    for (index, run) in detailed.iter().enumerate() {
+        let tone = Tone::Run(index);
+        // The intervals of several ceilings on top of each other say nothing.
+        let bounded = run.ceiling.filter(|ceiling| ceiling.bounded);
+        layers.extend(bounded.map(|ceiling| {
+            let (value, label) = (Some(ceiling.value), format!("{:.3}", ceiling.value));
+            Layer::Level(Level { tone, value, interval: None, label, legend: run.name.clone() })
+        }));
     }
     for (index, run) in runs.iter().enumerate() {
         let tone = Tone::Run(index);
-        layers.extend(run.ceiling.map(|ceiling| {
-            let mut level = ceiling_level(ceiling, &captions.interval);
-            // The intervals of many runs on top of each other say nothing; tables have them.
-            level.interval = None;
-            level.value = Some(ceiling.value).filter(|_| ceiling.bounded);
-            level.label =
-                if ceiling.bounded { format!("{:.3}", ceiling.value) } else { String::new() };
-            Layer::Level(Level { tone, legend: run.name.clone(), ..level })
-        }));
         layers.extend(curve(run, tone, [&run.name, ""]));
         layers.push(probes(run, tone));
         layers.push(points(run, tone, Role::LeftOut, ""));

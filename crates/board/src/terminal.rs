@@ -272,7 +272,8 @@ impl Chart {
             let signs: String = swatches
                 .map(|swatch| self.painted(swatch_sign(*swatch, glyphs), tone(*swatch)))
                 .collect();
-            if !signs.is_empty() {
+            // An entry of a band alone, and bands are not drawn: nothing to explain.
+            if !signs.is_empty() || entry.swatches.is_empty() {
                 entries.push((signs, entry.text));
             }
         }
