@@ -148,6 +148,23 @@ fn five_runs() -> Vec<Run> {
     laws.into_iter().enumerate().map(run).collect()
 }
 
+/// A sweep of learning rates, more runs than can be told apart.
+fn forty_runs() -> Vec<Run> {
+    let run = |index: u32| {
+        let share = f64::from(index) / 39.0;
+        let law = Law { floor: 0.3, ceiling: 0.5 + 0.2 * share, steepness: 1.4, midpoint: 400.0 };
+        let computes = (1..=12).map(|step| 120.0 * f64::from(step));
+        Run {
+            name: format!("sweep lr={:.1e}", 1e-7 * 1.2f64.powi(index.cast_signed())),
+            points: roles(&measured(law, u64::from(index) + 90, computes), 0.0, 2000.0),
+            curve: law.curve(100.0, 3000.0, 1500.0),
+            ceiling: Some(Ceiling { value: law.ceiling, low: 0.0, high: 1.0, bounded: true }),
+            ..Run::default()
+        }
+    };
+    (0..40).map(run).collect()
+}
+
 fn slopes() -> Figure {
     let names = [
         "ScaleRL",
@@ -155,9 +172,13 @@ fn slopes() -> Figure {
         "prompt → sample average",
         "GSPO loss",
         "no zero-variance filter",
+        "length penalty",
+        "batch → no normalisation",
+        "PPO-off-policy-8",
+        "no positive resampling off",
     ];
     let runs = names.iter().enumerate().map(|(index, name)| {
-        let steepness = 2.01 - 0.17 * index as f64;
+        let steepness = 2.01 - 0.09 * index as f64;
         let mut noise = Noise(index as u64 + 40);
         let value = |compute: f64| (compute / 1000.0).powf(steepness);
         let points = (2..=16).map(|step| {
@@ -244,6 +265,7 @@ fn edge_cases() -> Vec<(&'static str, Figure)> {
             draw("Less than a decade", measured(narrow, 2, (30..70).map(|x| f64::from(x) * 100.0))),
         ),
         ("edge-six-decades", six_decades),
+        ("edge-forty-runs", plots::compare(&forty_runs(), &captions("Forty runs of a sweep", ""))),
     ]
 }
 

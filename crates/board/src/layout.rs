@@ -87,6 +87,12 @@ pub(crate) struct SideLabel {
     pub(crate) y: f64,
 }
 
+impl SideLabel {
+    fn height(&self) -> f64 {
+        self.lines.len() as f64 * LINE + 3.0
+    }
+}
+
 /// The whole arrangement.
 pub(crate) struct Layout {
     pub(crate) size: Size,
@@ -104,12 +110,21 @@ pub(crate) struct Layout {
 impl Layout {
     pub(crate) fn new(figure: &Figure, size: Size) -> Self {
         let size = size.at_least_smallest();
+        let layout = Self::arranged(figure, size, side_width(figure, size));
+        let needed: f64 = layout.side.iter().map(SideLabel::height).sum();
+        // More labels than the plot is high: they go into the legend.
+        if needed > layout.plot.height() + LINE {
+            return Self::arranged(figure, size, None);
+        }
+        layout
+    }
+
+    fn arranged(figure: &Figure, size: Size, side_width: Option<f64>) -> Self {
         let room = size.width - 2.0 * MARGIN;
         let mut cursor = MARGIN * 0.6;
         let title = headings(&figure.title, room, Weight::Bold, &mut cursor);
         let subtitle = headings(&figure.subtitle, room, Weight::Normal, &mut cursor);
 
-        let side_width = side_width(figure, size);
         cursor += if cursor > MARGIN { 6.0 } else { 0.0 };
         let legend = flow(legend::entries(figure, side_width.is_none()), room, &mut cursor);
 
@@ -275,11 +290,79 @@ fn side_labels(figure: &Figure, layout: &Layout) -> Vec<SideLabel> {
         let lines = level.label.lines().map(str::to_owned).collect();
         found.push(SideLabel { layer: index, lines, rule_y, y: rule_y });
     }
-    let wishes: Vec<_> =
-        found.iter().map(|label| (label.rule_y, label.lines.len() as f64 * LINE + 3.0)).collect();
-    let middles = place::spread(&wishes, layout.plot.top - LINE, layout.plot.bottom + LINE);
+    let wishes = found.iter().map(|label| (label.rule_y, label.height()));
+    let wishes: Vec<_> = wishes.collect();
+    let middles =
+        place::spread(&wishes, layout.plot.top - LINE / 2.0, layout.plot.bottom + LINE / 2.0);
     for (label, middle) in found.iter_mut().zip(middles) {
         label.y = middle;
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chart::{Axis, Dot, Level, Points, Tone};
+    use proptest::prelude::*;
+
+    fn figure(runs: usize, low: f64, high: f64) -> Figure {
+        let run = |index: usize| {
+            let tone = Tone::Run(index);
+            let y = 0.5 + 0.002 * index as f64;
+            let dots = [low, high].map(|x| Dot { x, y, hover: String::new() });
+            let legend = format!("a run with the name {index}");
+            let label = format!("{y:.3}");
+            let points = Points { tone, legend, dots: dots.into(), ..Points::default() };
+            let level = Level { tone, value: Some(y), label, ..Level::default() };
+            [Layer::Points(points), Layer::Level(level)]
+        };
+        Figure {
+            x: Axis::log("x"),
+            y: Axis::linear("y"),
+            layers: (0..runs).flat_map(run).collect(),
+            ..Figure::default()
+        }
+    }
+
+    fn overlap(extents: &[(f64, f64)]) -> bool {
+        extents.windows(2).any(|pair| pair[1].0 < pair[0].1)
+    }
+
+    proptest! {
+        #[test]
+        fn no_label_stands_on_another(
+            runs in 1usize..8, low in -6.0..20.0f64, decades in 0.01..8.0f64,
+            width in 240.0..1200.0f64,
+        ) {
+            let low = 10f64.powf(low);
+            let figure = figure(runs, low, low * 10f64.powf(decades));
+            let layout = Layout::new(&figure, Size { width, height: 500.0 });
+            let wide = |label: &str| text::width(label, TEXT_SIZE, Weight::Normal);
+
+            let ticks = layout.x_ticks.iter().map(|tick| {
+                let middle = layout.px(tick.value).unwrap();
+                (middle - wide(&tick.label) / 2.0, middle + wide(&tick.label) / 2.0)
+            });
+            prop_assert!(!overlap(&ticks.collect::<Vec<_>>()));
+
+            let rows = layout.legend.chunk_by(|a, b| (a.y - b.y).abs() < 1.0);
+            for row in rows {
+                let extents: Vec<_> = row
+                    .iter()
+                    .map(|placed| (placed.x, placed.x + placed.swatch + 6.0 + wide(&placed.entry.text)))
+                    .collect();
+                prop_assert!(!overlap(&extents));
+                prop_assert!(extents.iter().all(|extent| extent.1 <= width));
+            }
+
+            let mut side: Vec<_> = layout
+                .side
+                .iter()
+                .map(|label| (label.y - LINE / 2.0, label.y + LINE / 2.0))
+                .collect();
+            side.sort_by(|a, b| a.0.total_cmp(&b.0));
+            prop_assert!(!overlap(&side));
+        }
+    }
 }

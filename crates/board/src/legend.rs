@@ -14,6 +14,9 @@ pub(crate) enum Swatch {
     Mark(Tone),
 }
 
+/// A longer legend is longer than its figure, and nobody reads it.
+const MOST_ENTRIES: usize = 24;
+
 /// One line of the legend.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Entry {
@@ -68,6 +71,11 @@ pub(crate) fn entries(figure: &Figure, with_levels: bool) -> Vec<Entry> {
             None => entries.push(Entry { text, swatches: vec![swatch] }),
         }
     }
+    if entries.len() > MOST_ENTRIES {
+        let more = entries.len() - (MOST_ENTRIES - 1);
+        entries.truncate(MOST_ENTRIES - 1);
+        entries.push(Entry { text: format!("… and {more} more"), swatches: Vec::new() });
+    }
     entries
 }
 
@@ -96,5 +104,14 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].swatches.len(), 3);
         assert_eq!(entries(&figure, true)[1].text, "ceiling 0.6");
+    }
+
+    #[test]
+    fn a_legend_of_a_thousand_runs_says_how_many_it_leaves_out() {
+        let line = |index| Line { legend: format!("run {index}"), ..Line::default() };
+        let layers = (0..1000).map(|index| Layer::Line(line(index))).collect();
+        let found = entries(&Figure { layers, ..Figure::default() }, false);
+        assert_eq!(found.len(), MOST_ENTRIES);
+        assert_eq!(found.last().unwrap().text, "… and 977 more");
     }
 }

@@ -198,12 +198,12 @@ impl Table {
     }
 
     fn is_numeric(&self, column: usize) -> bool {
-        let mut cells = self.rows.iter().filter_map(|row| row.get(column)).peekable();
-        let numeric = |cell: &String| {
-            let number = cell.trim_start_matches(['+', '-', '−', '[', '<', '>', '≥', '≤', ' ']);
-            number.is_empty() || number.starts_with(|first: char| first.is_ascii_digit())
-        };
-        cells.peek().is_some() && cells.all(numeric)
+        let cells = || self.rows.iter().filter_map(|row| row.get(column));
+        let digit = |cell: &String| cell.contains(|letter: char| letter.is_ascii_digit());
+        // One letter is a suffix (10.2k, 3e20); a run named "8B dense" has more.
+        let letters = |cell: &String| cell.chars().filter(|letter| letter.is_alphabetic()).count();
+        let missing = |cell: &String| ["", "–", "n/a"].contains(&cell.as_str());
+        cells().any(digit) && cells().all(|cell| missing(cell) || digit(cell) && letters(cell) < 2)
     }
 }
 
@@ -219,4 +219,27 @@ fn write_figure(figure: &Figure, caption: &str, out: &mut String) {
         let _ = writeln!(out, "<figcaption>{}</figcaption>", escape(caption));
     }
     out.push_str("</figure>\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_digits_are_words_and_suffixed_numbers_are_numbers() {
+        let rows = [["8B dense", "10.2k", "≥ 0.520"], ["0.5B on GSM8K", "9×10²⁰", "–"]];
+        let rows = rows.iter().map(|row| row.iter().map(ToString::to_string).collect()).collect();
+        let table = Table { rows, ..Table::default() };
+        assert!(!table.is_numeric(0) && table.is_numeric(1) && table.is_numeric(2));
+        assert!(!table.is_numeric(3), "a column that is not there");
+    }
+
+    #[test]
+    fn a_short_row_is_filled_up() {
+        let row = vec!["a".to_owned()];
+        let columns = vec!["x".to_owned(), "y".to_owned()];
+        let mut out = String::new();
+        Table { columns, rows: vec![row], ..Table::default() }.write(&mut out);
+        assert_eq!(out.matches("<td").count(), 2);
+    }
 }

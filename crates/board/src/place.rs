@@ -26,6 +26,12 @@ impl Rect {
         (self.left..=self.right).contains(&x) && (self.top..=self.bottom).contains(&y)
     }
 
+    /// The same rectangle, moved sideways until it is inside another, where it is not too wide.
+    pub(crate) fn pushed_into(self, other: &Self) -> Self {
+        let left = self.left.min(other.right - self.width()).max(other.left);
+        Self { left, right: left + self.width(), ..self }
+    }
+
     fn overlaps(&self, other: &Self) -> bool {
         self.left < other.right
             && other.left < self.right

@@ -115,23 +115,28 @@ pub fn fit(run: &Run, captions: &Captions) -> Figure {
     figure(captions, layers)
 }
 
-/// Many runs in one figure.
+/// Bands and ceilings of more runs than this make mud.
+const MOST_DETAILED: usize = 6;
+
+/// Many runs in one figure; with more than six, intervals and ceilings are left to tables and
+/// hover texts.
 pub fn compare(runs: &[Run], captions: &Captions) -> Figure {
     let mut layers = Vec::new();
-    for (index, run) in runs.iter().enumerate() {
+    let detailed = if runs.len() > MOST_DETAILED { &[][..] } else { runs };
+    for (index, run) in detailed.iter().enumerate() {
         layers.push(band(run, Tone::Run(index), String::new()));
+    }
+    for (index, run) in detailed.iter().enumerate() {
+        let tone = Tone::Run(index);
+        // The intervals of several ceilings on top of each other say nothing.
+        let bounded = run.ceiling.filter(|ceiling| ceiling.bounded);
+        layers.extend(bounded.map(|ceiling| {
+            let (value, label) = (Some(ceiling.value), format!("{:.3}", ceiling.value));
+            Layer::Level(Level { tone, value, interval: None, label, legend: run.name.clone() })
+        }));
     }
     for (index, run) in runs.iter().enumerate() {
         let tone = Tone::Run(index);
-        layers.extend(run.ceiling.map(|ceiling| {
-            let mut level = ceiling_level(ceiling, &captions.interval);
-            // The intervals of many runs on top of each other say nothing; tables have them.
-            level.interval = None;
-            level.value = Some(ceiling.value).filter(|_| ceiling.bounded);
-            level.label =
-                if ceiling.bounded { format!("{:.3}", ceiling.value) } else { String::new() };
-            Layer::Level(Level { tone, legend: run.name.clone(), ..level })
-        }));
         layers.extend(curve(run, tone, [&run.name, ""]));
         layers.push(probes(run, tone));
         layers.push(points(run, tone, Role::LeftOut, ""));
@@ -411,5 +416,71 @@ fn interval_text(value: f64, low: f64, high: f64) -> String {
         format!("{value:.3}")
     } else {
         format!("{value:.3} [{low:.3}, {high:.3}]")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(points: &[(f64, f64)]) -> Vec<CurvePoint> {
+        let point = |(compute, value): &(f64, f64)| CurvePoint {
+            compute: *compute,
+            value: *value,
+            low: f64::NAN,
+            high: f64::NAN,
+        };
+        points.iter().map(point).collect()
+    }
+
+    fn lines(figure: &Figure) -> Vec<&Line> {
+        let lines = figure.layers.iter();
+        lines
+            .filter_map(|layer| if let Layer::Line(line) = layer { Some(line) } else { None })
+            .collect()
+    }
+
+    #[test]
+    fn a_curve_is_solid_until_the_window_ends_and_dashed_from_the_same_point() {
+        let run = Run {
+            curve: line(&[(1.0, 0.1), (100.0, 0.3), (10_000.0, 0.5)]),
+            fitted_until: Some(1000.0),
+            ..Run::default()
+        };
+        let figure = fit(&run, &Captions::default());
+        let [solid, dashed] = lines(&figure)[..] else { panic!("two pieces") };
+        assert_eq!((solid.stroke, dashed.stroke), (Stroke::Solid, Stroke::Dashed));
+        assert_eq!(solid.points.last(), dashed.points.first());
+        let (compute, value) = dashed.points[0];
+        assert!((compute - 1000.0).abs() < 1e-9 && (value - 0.4).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_ceiling_that_is_not_bounded_is_never_drawn_as_a_number() {
+        let ceiling = Ceiling { value: 0.987, low: 0.5, high: 1.0, bounded: false };
+        let run = Run { name: "run".into(), ceiling: Some(ceiling), ..Run::default() };
+        let captions = Captions { interval: "90 %".into(), ..Captions::default() };
+        for figure in [fit(&run, &captions), compare(std::slice::from_ref(&run), &captions)] {
+            for layer in &figure.layers {
+                if let Layer::Level(level) = layer {
+                    assert_eq!(level.value, None);
+                    assert!(!level.label.contains("0.987"));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn slopes_are_straight_in_log_log() {
+        let run = Slope {
+            points: vec![(10.0, 5.0), (1000.0, 400.0), (0.0, 1.0)],
+            steepness: 2.0,
+            through: (10.0, 1.0),
+            ..Slope::default()
+        };
+        let figure = slopes(&[run], &Captions::default());
+        let points = &lines(&figure)[0].points;
+        assert_eq!(points.len(), 2);
+        assert!((points[1].1 / points[0].1 - 1e4).abs() < 1e-6);
     }
 }

@@ -52,6 +52,9 @@ pub(crate) fn draw(figure: &Figure, size: Size, theme: Theme) -> String {
     canvas.grid(figure);
     canvas.curves(figure);
     canvas.axes();
+    if is_empty(figure, &layout) {
+        canvas.empty();
+    }
     for layer in &figure.layers {
         if let Layer::Points(points) = layer {
             canvas.points(points, figure);
@@ -66,6 +69,19 @@ pub(crate) fn draw(figure: &Figure, size: Size, theme: Theme) -> String {
     canvas.inner_labels(figure);
     canvas.out.push_str("</svg>\n");
     canvas.out
+}
+
+/// Whether an axis is all there is to see.
+fn is_empty(figure: &Figure, layout: &Layout) -> bool {
+    !figure.layers.iter().any(|layer| match layer {
+        Layer::Points(points) => points.dots.iter().any(|dot| layout.point(dot.x, dot.y).is_some()),
+        Layer::Marks(marks) => {
+            marks.marks.iter().any(|mark| layout.point(mark.x, mark.y).is_some())
+        }
+        Layer::Line(line) => line.points.len() > 1,
+        Layer::Band(band) => band.points.len() > 1,
+        Layer::Level(_) | Layer::Rule(_) => false,
+    })
 }
 
 struct Canvas<'a> {
@@ -189,6 +205,13 @@ impl Canvas<'_> {
                  fill=\"{ink}\">{label}</text>\n"
             );
         }
+    }
+
+    fn empty(&mut self) {
+        let plot = self.layout.plot;
+        let (x, y) = (f64::midpoint(plot.left, plot.right), f64::midpoint(plot.top, plot.bottom));
+        let muted = self.theme.part("muted");
+        self.text(&Place { x, y, anchor: "middle" }, &muted, "empty", "no points in range");
     }
 
     fn axes(&mut self) {

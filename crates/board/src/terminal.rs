@@ -8,7 +8,7 @@
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use crate::chart::{Figure, Layer, Role, Stroke, Tone};
+use crate::chart::{Figure, Layer, Role, Tone};
 use crate::legend::{self, Swatch};
 use crate::number::Notation;
 use crate::span::Span;
@@ -272,7 +272,8 @@ impl Chart {
             let signs: String = swatches
                 .map(|swatch| self.painted(swatch_sign(*swatch, glyphs), tone(*swatch)))
                 .collect();
-            if !signs.is_empty() {
+            // An entry of a band alone, and bands are not drawn: nothing to explain.
+            if !signs.is_empty() || entry.swatches.is_empty() {
                 entries.push((signs, entry.text));
             }
         }
@@ -298,7 +299,7 @@ impl Chart {
             let width = signs_width + 1 + text.width();
             match lines.last_mut() {
                 Some((line, used)) if *used + 3 + width <= self.options.width => {
-                    *line += &format!("   {signs} {text}");
+                    line.extend(["   ", signs, " ", &text]);
                     *used += 3 + width;
                 }
                 _ => lines.push((format!("  {signs} {text}"), 2 + width)),
@@ -309,8 +310,8 @@ impl Chart {
 
     fn painted(&self, sign: char, tone: Tone) -> String {
         match theme::terminal_rgb(tone) {
-            Some((r, g, b)) if self.options.color => {
-                format!("\u{1b}[38;2;{r};{g};{b}m{sign}\u{1b}[0m")
+            Some(color) if self.options.color => {
+                format!("{}{sign}{}", grid::escape_for(color), grid::RESET)
             }
             _ => sign.to_string(),
         }

@@ -12,6 +12,9 @@ use crate::text::{self, Weight, escape};
 /// Narrower canvases have no room for the numbers of forecasts; hovering still shows them.
 const MARK_LABELS_FROM: f64 = 520.0;
 
+/// Longest label inside the plot, as a share of its width.
+const LONGEST_LABEL: f64 = 0.7;
+
 impl Canvas<'_> {
     pub(super) fn side_labels(&mut self, figure: &Figure) {
         let ink = self.theme.part("ink");
@@ -56,22 +59,19 @@ impl Canvas<'_> {
         }
     }
 
-    pub(super) fn inner_label(
-        &mut self,
-        crowd: &mut Crowd,
-        label: &str,
-        places: &[Anchor],
-        color: &str,
-    ) {
+    fn inner_label(&mut self, crowd: &mut Crowd, label: &str, places: &[Anchor], color: &str) {
         if label.is_empty() {
             return;
         }
         let size = TEXT_SIZE - 1.0;
-        let width = text::width(label, size, Weight::Normal);
-        let boxes: Vec<Rect> = places.iter().map(|place| place.around(width, size)).collect();
+        let plot = self.layout.plot;
+        let label = text::cut(label, plot.width() * LONGEST_LABEL, size, Weight::Normal);
+        let width = text::width(&label, size, Weight::Normal);
+        let boxes = places.iter().map(|place| place.around(width, size).pushed_into(&plot));
+        let boxes: Vec<Rect> = boxes.collect();
         let Some(chosen) = crowd.place(&boxes) else { return };
         let (x, y) = (round(chosen.left + 2.0), round(chosen.bottom - size * 0.3));
-        let (label, paper) = (escape(label), self.theme.part("paper"));
+        let (label, paper) = (escape(&label), self.theme.part("paper"));
         add!(
             self,
             "<text class=\"inner\" x=\"{x}\" y=\"{y}\" font-size=\"{size}\" fill=\"{color}\" \
@@ -81,7 +81,7 @@ impl Canvas<'_> {
     }
 
     /// Everything that labels should not cover.
-    pub(super) fn crowd(&self, figure: &Figure) -> Crowd {
+    fn crowd(&self, figure: &Figure) -> Crowd {
         let plot = self.layout.plot;
         let mut crowd = Crowd::new(plot);
         for layer in &figure.layers {

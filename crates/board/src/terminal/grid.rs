@@ -31,6 +31,14 @@ pub(super) struct Grid {
     cells: Vec<Cell>,
 }
 
+/// Ends a colour.
+pub(super) const RESET: &str = "\u{1b}[0m";
+
+/// Begins a colour.
+pub(super) fn escape_for((r, g, b): (u8, u8, u8)) -> String {
+    format!("\u{1b}[38;2;{r};{g};{b}m")
+}
+
 /// Bit of each dot in a Braille character, by row and column.
 const BRAILLE: [[u8; 2]; 4] = [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]];
 
@@ -175,15 +183,15 @@ impl Grid {
             let color = if sign == ' ' { None } else { theme::terminal_rgb(cell.tone) };
             if options.color && color != current {
                 match color {
-                    Some((r, g, b)) => line += &format!("\u{1b}[38;2;{r};{g};{b}m"),
-                    None => line += "\u{1b}[0m",
+                    Some(color) => line += &escape_for(color),
+                    None => line += RESET,
                 }
                 current = color;
             }
             line.push(sign);
         }
         if options.color && current.is_some() {
-            line += "\u{1b}[0m";
+            line += RESET;
         }
         line
     }
