@@ -95,7 +95,7 @@ impl<'a> Lines<'a> {
     /// The `{'key': value, …}` that begins on this line and may go on over the next.
     fn dictionary(&mut self, line: &str, at: usize) -> Pairs {
         let owner = prefix(line).to_owned();
-        let mut text = unquoted(&line[at.saturating_sub(1)..]).to_owned();
+        let mut text = opened_before(line, at).to_owned();
         let mut looked_at = 0;
         while !text.contains('}') && looked_at < LONGEST_DICTIONARY {
             // A step line is never inside a dictionary: it must not be eaten.
@@ -155,6 +155,13 @@ fn unquoted(text: &str) -> &str {
         }
     }
     text
+}
+
+/// The rest of a Python string literal whose quote, if any, stands just before `at`.
+fn opened_before(line: &str, at: usize) -> &str {
+    let rest = line[at..].trim_end().trim_end_matches(')');
+    let quote = line[..at].chars().next_back().filter(|c| matches!(c, '"' | '\''));
+    quote.and_then(|quote| rest.strip_suffix(quote)).unwrap_or(rest)
 }
 
 /// Ray's `(name pid=123)` or `(name pid=123, ip=…)` at the start of a line.
@@ -240,6 +247,14 @@ mod tests {
         let Line::Initial { pairs, .. } = line else { panic!("{line:?}") };
         assert_eq!(pairs[0], ("val-core/a/b/mean@1".to_owned(), 0.25));
         assert_eq!(pairs[1], ("val-core/c/b/mean@1".to_owned(), 0.5));
+    }
+
+    #[test]
+    fn a_dictionary_may_follow_any_character() {
+        let text = "\u{feff}Initial validation metrics: {'test_score/a': 0.5}\n";
+        let line = Lines::new(text).next();
+        let pairs = vec![("val/test_score/a".to_owned(), 0.5)];
+        assert_eq!(line, Some(Line::Initial { line: 1, pairs }));
     }
 
     #[test]
