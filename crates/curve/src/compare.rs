@@ -137,9 +137,8 @@ pub fn share_ceiling(
 }
 
 fn ceiling_interval(fit: &Fit) -> Estimate {
-    let ceiling = fit.ceiling;
-    let high = ceiling.high.unwrap_or(fit.range.high).max(ceiling.value);
-    Estimate { value: ceiling.value, low: ceiling.low, high }
+    let high = fit.ceiling_high.max(fit.ceiling.value);
+    Estimate { value: fit.ceiling.value, low: fit.ceiling.low, high }
 }
 
 /// a - b for independent estimates: half-widths add in squares, each end with its own.

@@ -249,6 +249,8 @@ pub struct Fit {
     pub noise: f64,
     /// What the fit is worth.
     pub verdict: Verdict,
+    /// 95 % end of the ceiling also where it is too far off to call the ceiling bounded.
+    pub(crate) ceiling_high: f64,
     pub(crate) range: ValueRange,
     pub(crate) predictor: Predictor,
 }
@@ -376,6 +378,7 @@ pub(crate) fn fit_window(window: &Window, options: &FitOptions) -> Fit {
         rmse: rmse * range.width(),
         noise: solved.noise * range.width(),
         verdict,
+        ceiling_high: restore(solved.ceiling.high),
         range,
         predictor: solved.predictor,
     }

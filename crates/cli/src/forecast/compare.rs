@@ -225,7 +225,7 @@ fn slopes_figure(compared: &Compared) -> scalerl_board::Figure {
         "Leave-one-out: the slope is the steepness",
         format!("F(R) at the shared ceiling {:.3}", compared.shared_ceiling),
     );
-    captions.value = "F(R)".to_owned();
+    "F(R)".clone_into(&mut captions.value);
     plots::slopes(&slopes, &captions)
 }
 
