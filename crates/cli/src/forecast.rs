@@ -1,4 +1,4 @@
-//! The forecasting commands: `fit`, `compare`, `backtest`.
+//! The forecasting commands: `fit`, `compare`, `backtest`, `bench fit`.
 //!
 //! ```text
 //! files --ingest--> runs --curve--> fits --> text | --json | --plot | --report
@@ -8,6 +8,7 @@
 //! drawings, `words` says them in sentences, `report` writes the page.
 
 pub(crate) mod backtest;
+pub(crate) mod bench;
 pub(crate) mod compare;
 mod figures;
 pub(crate) mod fit;

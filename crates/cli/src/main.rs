@@ -25,6 +25,15 @@ enum Command {
     Compare(forecast::compare::Args),
     /// Fit early parts of finished runs and see how good the forecasts were.
     Backtest(forecast::backtest::Args),
+    /// Measure speed.
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    /// Time each fitting method on the given runs.
+    Fit(forecast::bench::Args),
 }
 
 fn main() -> ExitCode {
@@ -34,6 +43,7 @@ fn main() -> ExitCode {
         Command::Fit(args) => forecast::fit::run(&args, &mut out),
         Command::Compare(args) => forecast::compare::run(&args, &mut out),
         Command::Backtest(args) => forecast::backtest::run(&args, &mut out),
+        Command::Bench(Bench::Fit(args)) => forecast::bench::run(&args, &mut out),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

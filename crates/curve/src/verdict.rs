@@ -15,6 +15,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 use crate::fit::{Solved, profile};
+use crate::forecast::Predictor;
 use crate::noise;
 use crate::points::Point;
 use crate::window::Window;
@@ -48,7 +49,7 @@ impl Verdict {
             Self::TooFewPoints
         } else if has_fallen(points, window.noise.scale) {
             Self::Unstable
-        } else if is_structured(window) {
+        } else if is_structured(window, solved) {
             Self::NotSigmoid
         } else if solved.is_bounded {
             Self::Bounded
@@ -116,9 +117,12 @@ fn has_fallen(points: &[Point], noise: f64) -> bool {
     fall > UNSTABLE_NOISES * noise && fall > UNSTABLE_SHARE * gain && fall > UNSTABLE_LEAST
 }
 
-fn is_structured(window: &Window) -> bool {
+fn is_structured(window: &Window, solved: &Solved) -> bool {
     let points = window.steady();
-    let (_, residual_scale) = profile::best_sigmoid(points, window.floor);
+    let residual_scale = match &solved.predictor {
+        Predictor::Profile(profile) => profile.residual_scale(),
+        Predictor::Posterior(_) => profile::best_sigmoid(points, window.floor).1,
+    };
     let own = noise::neighbour_scale(points).max(window.noise.scale);
     residual_scale > STRUCTURED_RATIO * own && residual_scale > STRUCTURED_LEAST
 }

@@ -60,12 +60,12 @@ impl Window {
             }
             FloorChoice::Fit => None,
         };
-        let steady_from = auto_cut(series, options, floor);
-        let cut = match (options.warmup, options.method) {
-            (Warmup::Before(compute), _) => compute,
-            (Warmup::Auto, Method::Marginal) => 0.0,
-            (Warmup::Auto, _) => steady_from,
+        let steady_from = match options.warmup {
+            Warmup::Before(compute) => compute,
+            Warmup::Auto => auto_cut(series, options, floor),
         };
+        let keeps_warmup = options.warmup == Warmup::Auto && options.method == Method::Marginal;
+        let cut = if keeps_warmup { 0.0 } else { steady_from };
         // A power law has no value at zero compute.
         let is_usable = |p: &Point| {
             p.compute >= cut

@@ -365,6 +365,11 @@ impl Profile {
         widened(plain, DRIFT * (to - from).max(0.0).sqrt())
     }
 
+    /// Standard deviation of the points around the best curve.
+    pub(crate) fn residual_scale(&self) -> f64 {
+        residual_sd(&self.problem, &self.best)
+    }
+
     fn ceiling(&self) -> Estimate {
         let plain = self.linear(|_| [0.0, 1.0]);
         let wide = widened(plain, DRIFT * std::f64::consts::LN_10.sqrt());
