@@ -1,0 +1,1 @@
+//! Advantages, filters, aggregation and losses as plain numbers.
