@@ -35,7 +35,7 @@ pub struct TrainBatch {
 /// How far trainer and generator are apart on the tokens of a step. Made by `objective`.
 ///
 /// Taken over the tokens that carry loss, of the ratio the loss uses: trainer's probability over
-/// generator's, of the token or of its sequence.
+/// generator's, of the token or of its sequence. The KL estimates are always of single tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RatioStats {
     /// Tokens counted.
