@@ -351,17 +351,19 @@ fn check_dataset(dataset: &Dataset, place: &Place, key: &str) -> Result<(), Reci
 }
 
 fn check_program(verifier: &Verifier, place: &Place, key: &str) -> Result<(), RecipeError> {
-    match verifier {
-        Verifier::Program { command } if command.first().is_none_or(String::is_empty) => {
-            Err(RecipeError::OutOfRange {
-                place: place.clone(),
-                key: format!("{key}.command"),
-                found: "[]".into(),
-                rule: "a list with the program first, then its arguments".into(),
-            })
-        }
-        _ => Ok(()),
+    let Verifier::Program { command, url } = verifier else { return Ok(()) };
+    let has_command = command.first().is_some_and(|program| !program.is_empty());
+    if has_command != url.is_some() {
+        return Ok(());
     }
+    let reason = if has_command { "both are given" } else { "neither is given" };
+    Err(RecipeError::Conflict {
+        place: place.clone(),
+        key: format!("{key}.command"),
+        other: format!("{key}.url"),
+        reason: reason.into(),
+        remedy: "command = [\"./score.py\"] or url = \"http://127.0.0.1:8000/score\"".into(),
+    })
 }
 
 fn check_primary(recipe: &Recipe, layers: &Node) -> Result<(), RecipeError> {

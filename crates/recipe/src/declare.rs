@@ -33,7 +33,7 @@ macro_rules! section {
         }
     ) => {
         $(#[doc = $doc])+
-        #[derive(Debug, Clone, PartialEq)]
+        #[derive(Debug, Clone, PartialEq, serde::Serialize)]
         pub struct $name {
             $( $(#[doc = $field_doc])+ pub $field: $type, )*
         }
@@ -100,6 +100,15 @@ macro_rules! choice {
                 match self { $( Self::$variant { .. } => $tag, )+ }
             }
 
+            /// The keys of each alternative, in the order of their names.
+            const KEYS: &'static [&'static [&'static str]] =
+                &[$( &[$($( stringify!($field) ),*)?] ),+];
+
+            /// Whether any alternative has keys: then all can be written as tables.
+            fn has_keys() -> bool {
+                Self::KEYS.iter().any(|keys| !keys.is_empty())
+            }
+
             /// The alternative of that name with its own defaults.
             fn of(name: &str) -> Option<Self> {
                 match name {
@@ -112,6 +121,24 @@ macro_rules! choice {
         impl Default for $name {
             fn default() -> Self {
                 Self::of(Self::NAMES[0]).expect("the first name is one of the names")
+            }
+        }
+
+        /// A table with `type` where some alternative has keys, a bare word otherwise.
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                use serde::ser::SerializeMap as _;
+                if !Self::has_keys() {
+                    return serializer.serialize_str(self.name());
+                }
+                let mut map = serializer.serialize_map(None)?;
+                map.serialize_entry("type", self.name())?;
+                match self {
+                    $( Self::$variant $({ $( $field, )* })? => { $($(
+                        map.serialize_entry(stringify!($field), $field)?;
+                    )*)? } )+
+                }
+                map.end()
             }
         }
 
@@ -161,11 +188,7 @@ macro_rules! choice {
             }
             fn kind() -> String {
                 let names: Vec<_> = Self::NAMES.iter().map(|name| format!("\"{name}\"")).collect();
-                let has_keys = Self::NAMES.iter().any(|name| {
-                    let written = Self::of(name).and_then(|choice| choice.written());
-                    written.is_some_and(|node| node.entries().is_some())
-                });
-                let long = if has_keys { " (or a table with that `type` and its keys)" } else { "" };
+                let long = if Self::has_keys() { " (or a table with that `type` and its keys)" } else { "" };
                 format!("one of {}{long}", names.join(", "))
             }
             fn keys(prefix: &str) -> Vec<$crate::setting::KeyEntry> {

@@ -9,7 +9,8 @@
 //! those declarations, the reference page (docs/recipe-reference.md) included.
 //!
 //! Not here: what the choices do. `objective`, `task`, `engine` and `worker` read the typed
-//! values. This crate builds without libtorch and without serde.
+//! values, or take a part of them by serde (`task` its verifier, say). This crate builds without
+//! libtorch.
 
 #![deny(missing_docs)]
 

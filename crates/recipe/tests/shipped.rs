@@ -138,6 +138,18 @@ fn data_sets_and_texts_survive_being_written() {
 }
 
 #[test]
+fn other_crates_can_take_a_part_by_serde() {
+    let overrides = [Override::parse("task.verifier=countdown").unwrap()];
+    let resolved = Recipe::load(&[Source::named("scalerl")], &overrides).unwrap();
+    let verifier = serde_json::to_value(&resolved.task.verifier).unwrap();
+    insta::assert_snapshot!(verifier, @r#"{"numbers":"nums","target":"target","type":"countdown","use_all":true}"#);
+    let objective = serde_json::to_value(&resolved.objective).unwrap();
+    assert_eq!(objective["advantage"], "batch");
+    assert_eq!(objective["surrogate"]["type"], "cispo");
+    assert_eq!(objective["kl"]["type"], "none");
+}
+
+#[test]
 fn later_files_and_overrides_win_and_places_are_remembered() {
     let file = |name: &str, text: &str| Source::Text { name: name.into(), text: text.into() };
     let overrides =

@@ -11,7 +11,7 @@ use crate::group::GroupId;
 #[serde(transparent)]
 pub struct PromptId(pub String);
 
-/// One problem. Made by `task`; the generator reads `token_ids`, the verifier reads `answer`.
+/// One problem. Made by `task`; the generator reads `token_ids`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Prompt {
     /// Stable name.
@@ -22,8 +22,8 @@ pub struct Prompt {
     pub text: String,
     /// `text` as tokens of the run's tokenizer.
     pub token_ids: Vec<u32>,
-    /// What the verifier compares with: a gold answer, or a JSON text for verifiers that need
-    /// more (tests of a program, numbers of a countdown).
+    /// The gold answer, for whoever reads the run. What else a verifier needs (tests of a program,
+    /// numbers of a countdown) stays with `task`, under `id`.
     pub answer: String,
 }
 

@@ -127,25 +127,39 @@ choice! {
 }
 
 choice! {
-    /// Judge of answers.
+    /// Judge of answers. It reads what follows the end of thinking (`format.thinking`).
     pub enum Verifier {
         /// Mathematical equality of the final answer.
         "math" Math {
+            /// Decimal places that must agree when one side is written as a decimal.
+            precision: u32 = 6;
+            /// Whether the names of variables matter: f(x) is not f(y).
+            strict: bool = true;
             /// Asks math-verify (Python) about what the built-in grader cannot decide.
             second_opinion: bool = false;
         },
-        /// The same text, white space apart.
+        /// The same text.
         "exact" Exact {
-            /// Treats capital and small letters as different.
-            case_sensitive: bool = true;
+            /// Capital and small letters are the same.
+            ignore_case: bool = false;
+            /// Runs of blanks are one blank, and none at the ends.
+            ignore_blanks: bool = true;
         },
-        /// The answer must match.
+        /// A pattern finds the answer; the last match counts.
         "regex" Regex {
-            /// The expression; `{answer}` stands for the row's answer, taken literally.
-            pattern: String = "{answer}".into(), Rule::NotEmpty;
+            /// The pattern. The text of its group must equal the row's answer; without a group a
+            /// match alone is right.
+            pattern: String = String::new(), Rule::NotEmpty;
         },
         /// An expression over the given numbers that reaches the target.
-        "countdown" Countdown,
+        "countdown" Countdown {
+            /// Where the row holds the numbers, as a dotted path.
+            numbers: String = "nums".into(), Rule::NotEmpty;
+            /// Where the row holds the target, as a dotted path.
+            target: String = "target".into(), Rule::NotEmpty;
+            /// Whether every number must be used.
+            use_all: bool = true;
+        },
         /// A Python program run against tests in a sandbox.
         "code" Code {
             /// Runs programs without a sandbox when none is installed. Say so only where whatever
@@ -154,15 +168,12 @@ choice! {
             /// Memory of one program, in MiB.
             memory_mib: u32 = 512, Rule::AtLeast(16.0);
         },
-        /// A program of yours that reads a JSON line and writes a score.
+        /// An executable or a service of yours that scores: one of the two keys.
         "program" Program {
-            /// Program and arguments.
+            /// Program and arguments; it reads a JSON line and writes a score.
             command: Vec<String> = Vec::new();
-        },
-        /// A service of yours that scores over HTTP.
-        "service" Service {
             /// Address that takes a JSON object by POST and answers with a score.
-            url: String = String::new(), Rule::NotEmpty;
+            url: Option<String> = None, Rule::NotEmpty;
         },
     }
 }
