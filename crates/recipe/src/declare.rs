@@ -56,12 +56,11 @@ macro_rules! section {
                     )?,
                 )* })
             }
-            fn written(&self) -> Option<$crate::node::Node> {
-                let mut entries = Vec::new();
-                $( if let Some(node) = $crate::setting::Setting::written(&self.$field) {
-                    entries.push((stringify!($field).to_string(), node));
-                } )*
-                Some($crate::node::Node::default_of($crate::node::Value::Table(entries)))
+            fn written(&self) -> $crate::node::Node {
+                let entries = vec![$(
+                    (stringify!($field).to_string(), $crate::setting::Setting::written(&self.$field)),
+                )*];
+                $crate::node::Node::default_of($crate::node::Value::Table(entries))
             }
             fn kind() -> String {
                 "a table".into()
@@ -168,23 +167,19 @@ macro_rules! choice {
                     }),
                 }
             }
-            fn written(&self) -> Option<$crate::node::Node> {
+            fn written(&self) -> $crate::node::Node {
                 use $crate::node::{Node, Value};
                 let tag = Node::default_of(Value::Text(self.name().into()));
-                #[allow(unused_mut, reason = "a choice whose alternatives have no keys pushes nothing")]
-                let mut entries: Vec<(String, Node)> = Vec::new();
-                match self {
-                    $( Self::$variant $({ $( $field, )* })? => { $($(
-                        if let Some(node) = $crate::setting::Setting::written($field) {
-                            entries.push((stringify!($field).to_string(), node));
-                        }
-                    )*)? } )+
-                }
+                let entries: Vec<(String, Node)> = match self {
+                    $( Self::$variant $({ $( $field, )* })? => vec![$($(
+                        (stringify!($field).to_string(), $crate::setting::Setting::written($field)),
+                    )*)?], )+
+                };
                 if entries.is_empty() {
-                    return Some(tag);
+                    return tag;
                 }
-                entries.insert(0, ("type".into(), tag));
-                Some(Node::default_of(Value::Table(entries)))
+                let entries = std::iter::once(("type".into(), tag)).chain(entries).collect();
+                Node::default_of(Value::Table(entries))
             }
             fn kind() -> String {
                 let names: Vec<_> = Self::NAMES.iter().map(|name| format!("\"{name}\"")).collect();
@@ -220,8 +215,7 @@ macro_rules! declare {
         $keys.push($crate::setting::KeyEntry {
             key: key.clone(),
             default: (kind != "a table")
-                .then(|| $crate::setting::Setting::written(&default))
-                .map(|node| node.map(|node| $crate::text::inline(&node)).unwrap_or_default()),
+                .then(|| $crate::text::inline(&$crate::setting::Setting::written(&default))),
             kind,
             rule: rule.map(|rule| rule.to_string()).unwrap_or_default(),
             meaning: $crate::declare::paragraph(&[$($doc),+]),

@@ -9,37 +9,26 @@ use crate::{Resolved, node::Node, setting::join, text::inline};
 pub struct Difference {
     /// Dotted name.
     pub key: String,
-    /// The first recipe's value as TOML; `None` when unset.
-    pub left: Option<String>,
+    /// The first recipe's value as TOML.
+    pub left: String,
     /// The second recipe's.
-    pub right: Option<String>,
+    pub right: String,
 }
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let side = |side: &Option<String>| side.clone().unwrap_or_else(|| "unset".into());
-        write!(f, "{}: {} → {}", self.key, side(&self.left), side(&self.right))
+        write!(f, "{}: {} → {}", self.key, self.left, self.right)
     }
 }
 
 /// Every key whose value differs, in the order of the sections. A choice and its own keys are one
 /// value. `description` is a label, not a choice, and is left out.
 pub fn diff(left: &Resolved, right: &Resolved) -> Vec<Difference> {
-    let (left, right) = (left.tree(), right.tree());
-    let (left, right) = (values(&left), values(&right));
-    let value_in = |values: &[(String, String)], key: &str| {
-        values.iter().find(|(name, _)| name == key).map(|(_, value)| value.clone())
-    };
-    let mut keys: Vec<&String> = left.iter().map(|(key, _)| key).collect();
-    keys.extend(right.iter().map(|(key, _)| key).filter(|key| value_in(&left, key).is_none()));
-    keys.into_iter()
-        .filter(|key| *key != "description")
-        .map(|key| Difference {
-            key: key.clone(),
-            left: value_in(&left, key),
-            right: value_in(&right, key),
-        })
-        .filter(|difference| difference.left != difference.right)
+    // Written recipes have all keys, in one order.
+    let pairs = values(&left.tree()).into_iter().zip(values(&right.tree()));
+    pairs
+        .filter(|((key, left), (_, right))| key != "description" && left != right)
+        .map(|((key, left), (_, right))| Difference { key, left, right })
         .collect()
 }
 

@@ -162,14 +162,14 @@ impl Resolved {
     }
 
     pub(crate) fn tree(&self) -> Node {
-        self.recipe.written().expect("a recipe is a table")
+        self.recipe.written()
     }
 }
 
 impl Recipe {
     /// Lays sources and overrides over the defaults, reads the result and checks it.
     pub fn load(sources: &[Source], overrides: &[Override]) -> Result<Resolved, RecipeError> {
-        let mut layers = Self::default().written().expect("a recipe is a table");
+        let mut layers = Self::default().written();
         for source in sources {
             for layer in with_bases(source, &mut Vec::new())? {
                 layers.merge(layer);

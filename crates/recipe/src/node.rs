@@ -127,7 +127,10 @@ impl Node {
 
     /// Reads a file's text into a tree whose nodes know their lines.
     pub(crate) fn parse(file: &str, text: &str) -> Result<Self, RecipeError> {
-        let line_of = |offset: usize| text[..offset.min(text.len())].matches('\n').count() + 1;
+        let line_of = |offset: usize| {
+            let before = &text.as_bytes()[..offset.min(text.len())];
+            before.split(|byte| *byte == b'\n').count()
+        };
         let place = |offset| Place::Line { file: file.into(), line: line_of(offset) };
         let table = toml::de::DeTable::parse(text).map_err(|error| RecipeError::Syntax {
             place: place(error.span().map_or(0, |span| span.start)),

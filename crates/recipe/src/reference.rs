@@ -18,8 +18,8 @@ Every key of a recipe: what to write, its default, what it means. Made by
 How files are layered and checked: [recipes.md](recipes.md). Formulas: [objectives.md](objectives.md).
 
 Where a key takes one of several words, an alternative that has keys of its own can be written as
-a table: `surrogate = { type = \"cispo\", cap = 4 }`. A key that may be `unset` is left out of the
-written recipe while it is.
+a table: `surrogate = { type = \"cispo\", cap = 4 }`. A key that may have no value takes the word
+`\"unset\"`.
 ";
 
 /// The page as Markdown.
@@ -55,11 +55,8 @@ fn write_entry(page: &mut String, entry: &KeyEntry, depth: usize) {
     let indent = "  ".repeat(depth + usize::from(is_alternative));
     let kind = if rule.is_empty() { kind.clone() } else { kind.replace(", 0 or more", "") };
     let rule = if rule.is_empty() { String::new() } else { format!(", {rule}") };
-    let default = match default.as_deref() {
-        Some("") => "; default unset".into(),
-        Some(default) => format!("; default `{default}`"),
-        None => String::new(),
-    };
+    let default = default.as_ref().map(|default| format!("; default `{default}`"));
+    let default = default.unwrap_or_default();
     let _ = if is_alternative {
         let word = key.split_once(" = ").map_or(key.as_str(), |(_, word)| word);
         writeln!(page, "{indent}- `{word}`: {meaning}")

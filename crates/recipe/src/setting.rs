@@ -16,8 +16,8 @@ use crate::{
 pub(crate) trait Setting: Sized {
     /// Reads a value; `key` is its dotted name, for messages.
     fn read(node: &Node, key: &str) -> Result<Self, RecipeError>;
-    /// The value as TOML; `None` when it is unset.
-    fn written(&self) -> Option<Node>;
+    /// The value as TOML.
+    fn written(&self) -> Node;
     /// What the user has to write, in words.
     fn kind() -> String;
     /// The keys inside, for the reference page.
@@ -26,6 +26,9 @@ pub(crate) trait Setting: Sized {
     }
 }
 
+/// How a key that may have no value says so.
+const UNSET: &str = "unset";
+
 /// One line of the reference page.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct KeyEntry {
@@ -33,7 +36,7 @@ pub(crate) struct KeyEntry {
     pub(crate) key: String,
     /// What to write.
     pub(crate) kind: String,
-    /// The default as TOML; empty when unset, `None` for tables.
+    /// The default as TOML; `None` for tables and alternatives.
     pub(crate) default: Option<String>,
     /// The rule it must obey, empty when any value will do.
     pub(crate) rule: String,
@@ -98,7 +101,7 @@ pub(crate) fn read_field<T: Setting>(
     let node = table.get(name);
     let value = node.map_or_else(|| Ok(default()), |node| T::read(node, &key))?;
     let written = value.written();
-    if let (Some(rule), Some(written)) = (rule, written)
+    if let Some(rule) = rule
         && !rule.holds(&written.value)
     {
         let place = node.unwrap_or(table).place.clone();
@@ -139,8 +142,8 @@ impl Setting for bool {
         }
         Err(wrong_type::<Self>(node, key))
     }
-    fn written(&self) -> Option<Node> {
-        Some(Node::default_of(Value::Boolean(*self)))
+    fn written(&self) -> Node {
+        Node::default_of(Value::Boolean(*self))
     }
     fn kind() -> String {
         "true or false".into()
@@ -155,8 +158,8 @@ impl Setting for f64 {
             _ => Err(wrong_type::<Self>(node, key)),
         }
     }
-    fn written(&self) -> Option<Node> {
-        Some(Node::default_of(Value::Float(*self)))
+    fn written(&self) -> Node {
+        Node::default_of(Value::Float(*self))
     }
     fn kind() -> String {
         "a number".into()
@@ -172,10 +175,10 @@ macro_rules! whole_number {
                 };
                 number.try_into().map_err(|_| wrong_type::<Self>(node, key))
             }
-            fn written(&self) -> Option<Node> {
+            fn written(&self) -> Node {
                 // Every value came from an i64 or is a small default.
                 let number = i64::try_from(*self).unwrap_or(i64::MAX);
-                Some(Node::default_of(Value::Integer(number)))
+                Node::default_of(Value::Integer(number))
             }
             fn kind() -> String {
                 "a whole number, 0 or more".into()
@@ -190,8 +193,8 @@ impl Setting for String {
     fn read(node: &Node, key: &str) -> Result<Self, RecipeError> {
         node.text().map(Into::into).ok_or_else(|| wrong_type::<Self>(node, key))
     }
-    fn written(&self) -> Option<Node> {
-        Some(Node::default_of(Value::Text(self.clone())))
+    fn written(&self) -> Node {
+        Node::default_of(Value::Text(self.clone()))
     }
     fn kind() -> String {
         "text in quotes".into()
@@ -200,10 +203,11 @@ impl Setting for String {
 
 impl<T: Setting> Setting for Option<T> {
     fn read(node: &Node, key: &str) -> Result<Self, RecipeError> {
-        if node.text() == Some("unset") { Ok(None) } else { T::read(node, key).map(Some) }
+        if node.text() == Some(UNSET) { Ok(None) } else { T::read(node, key).map(Some) }
     }
-    fn written(&self) -> Option<Node> {
-        self.as_ref().and_then(Setting::written)
+    fn written(&self) -> Node {
+        let unset = || Node::default_of(Value::Text(UNSET.into()));
+        self.as_ref().map_or_else(unset, Setting::written)
     }
     fn kind() -> String {
         format!("{}, or \"unset\"", T::kind())
@@ -219,9 +223,9 @@ impl<T: Setting> Setting for Vec<T> {
         let read = |(index, item)| T::read(item, &format!("{key}[{index}]"));
         items.iter().enumerate().map(read).collect()
     }
-    fn written(&self) -> Option<Node> {
-        let items = self.iter().filter_map(Setting::written).collect();
-        Some(Node::default_of(Value::List(items)))
+    fn written(&self) -> Node {
+        let items = self.iter().map(Setting::written).collect();
+        Node::default_of(Value::List(items))
     }
     fn kind() -> String {
         format!("a list, each item {}", T::kind())

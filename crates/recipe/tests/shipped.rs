@@ -127,6 +127,8 @@ fn data_sets_and_texts_survive_being_written() {
         source = { type = "files", path = "data/aime.jsonl" }
         [evaluation]
         primary = "aime-24"
+        every_steps = "unset"
+        every_device_minutes = 2
         pass_at = [1, 8]
     "#;
     let resolved =
@@ -135,6 +137,7 @@ fn data_sets_and_texts_survive_being_written() {
     let again = Recipe::load(&[written], &[]).unwrap();
     assert_eq!(*again, *resolved);
     assert_eq!(again.task.datasets.len(), 2);
+    assert_eq!(again.evaluation.every_steps, None);
 }
 
 #[test]
