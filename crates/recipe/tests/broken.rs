@@ -165,3 +165,63 @@ fn overrides_are_checked_like_files() {
     hint: choose "k3" (GRPO's) or "k2"; k1 is reported as a diagnostic anyway
     "#);
 }
+
+/// What does not go together, and the key that the error must name.
+const REFUSED: &[(&str, &str)] = &[
+    ("objective = { surrogate = 'none', ratio = 'sequence' }", "objective.ratio"),
+    ("sampling.top_k = 50", "sampling.top_k"),
+    ("format.thinking = 'none'\nsampling.max_thinking_tokens = 0", "format.thinking"),
+    ("objective.length_control.earliest = 12001", "objective.length_control.earliest"),
+    (
+        "objective.length_control = { type = 'penalty', max_tokens = 99999 }",
+        "objective.length_control.max_tokens",
+    ),
+    (
+        "objective.length_control = { type = 'penalty', cache_tokens = 14336 }",
+        "objective.length_control.cache_tokens",
+    ),
+    (
+        "objective.length_control = 'none'\nsampling.max_thinking_tokens = 0",
+        "sampling.max_thinking_tokens",
+    ),
+    ("objective.length_control = 'none'\nformat.thinking = 'none'", "sampling.max_thinking_tokens"),
+    ("task.correct_reward = -1", "task.correct_reward"),
+    ("pipeline.micro_batch_tokens = 8192", "pipeline.micro_batch_tokens"),
+    ("evaluation.every_steps = 'unset'", "evaluation.every_steps"),
+    ("evaluation.pass_at = [1, 32]", "evaluation.pass_at"),
+    ("task.prompt = { type = 'plain', template = 'Solve it.' }", "task.prompt.template"),
+    ("evaluation.primary = 'aime'", "evaluation.primary"),
+    ("task.held_out = 0", "task.held_out"),
+    ("task.verifier = 'program'", "task.verifier.command"),
+    ("task.verifier = { type = 'program', command = ['a'], url = 'b' }", "task.verifier.command"),
+    (
+        "task.datasets = [{ name = 'a', source = 'chain' }, { name = 'a', source = 'chain' }]",
+        "task.datasets[1].name",
+    ),
+    (
+        "task.datasets = [{ name = 'a', source = { type = 'chain', min_steps = 9 } }]",
+        "task.datasets[0].source.min_steps",
+    ),
+    (
+        "task.datasets = [{ name = 'a', source = { type = 'arithmetic', operations = ['/'] } }]",
+        "task.datasets[0].source.operations",
+    ),
+    (
+        "task.datasets = [{ name = 'a', source = { type = 'countdown', min_numbers = 5 } }]",
+        "task.datasets[0].source.min_numbers",
+    ),
+    ("task.datasets = [{ source = 'chain' }]", "task.datasets[0].name"),
+];
+
+#[test]
+fn what_cannot_work_is_refused_by_its_key_and_line() {
+    for (text, key) in REFUSED {
+        let source = Source::Text { name: "recipe".into(), text: format!("seed = 1\n{text}") };
+        let error = Recipe::load(&[source], &[]).expect_err(text);
+        let (message, hint) = (error.to_string(), error.hint());
+        assert!(message.contains(&format!("`{key}`")), "{text}\n{message}");
+        let line = message.strip_prefix("recipe:").and_then(|rest| rest.chars().next());
+        assert!(matches!(line, Some('2' | '3')), "{text}\n{message}");
+        assert!(!hint.is_empty(), "{text}");
+    }
+}
