@@ -4,6 +4,7 @@
 mod failure;
 mod forecast;
 mod progress;
+mod recipe;
 
 use std::process::ExitCode;
 
@@ -25,6 +26,8 @@ enum Command {
     Compare(forecast::compare::Args),
     /// Fit early parts of finished runs and see how good the forecasts were.
     Backtest(forecast::backtest::Args),
+    /// List, show, check and compare recipes.
+    Recipe(recipe::Args),
     /// Measure speed.
     #[command(subcommand)]
     Bench(Bench),
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Command::Fit(args) => forecast::fit::run(&args, &mut out),
         Command::Compare(args) => forecast::compare::run(&args, &mut out),
         Command::Backtest(args) => forecast::backtest::run(&args, &mut out),
+        Command::Recipe(args) => recipe::run(&args, &mut out),
         Command::Bench(Bench::Fit(args)) => forecast::bench::run(&args, &mut out),
     };
     match outcome {
