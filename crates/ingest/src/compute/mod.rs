@@ -155,10 +155,16 @@ impl Compute {
         };
         let mut notes = Vec::new();
         let gpus = match (request.gpus, &log.gpus) {
-            (Some(gpus), _) => gpus,
-            (None, Some((gpus, origin))) => {
-                notes.push(format!("{gpus} GPUs, as the log's configuration says ({origin})."));
-                *gpus
+            (Some(given), Some((logged, origin))) if (given - logged).abs() > 0.5 => {
+                notes.push(format!(
+                    "{given} GPUs, as asked; the log's configuration says {logged} ({origin})."
+                ));
+                given
+            }
+            (Some(given), _) => given,
+            (None, Some((logged, origin))) => {
+                notes.push(format!("{logged} GPUs, as the log's configuration says ({origin})."));
+                *logged
             }
             (None, None) => {
                 let (file, column) = (log.file.clone(), column.clone());
@@ -168,7 +174,7 @@ impl Compute {
         let scale = gpus / SECONDS_PER_HOUR;
         let source = if added.is_empty() {
             notes.push(format!(
-                "GPU-hours are clock time (`{column}`, read as seconds) × {gpus} GPUs; validation \
+                "GPU-hours are clock time (`{column}`, read as seconds) × {gpus} (GPUs); validation \
                  and pauses are in it."
             ));
             Source::Clock { column: column.clone(), scale }
@@ -253,7 +259,7 @@ fn time_note(added: &[String], removed: &[String], gpus: f64) -> String {
         [] => "; validation and checkpoints are not among them".to_owned(),
         parts => format!(", with validation and checkpoint time ({}) taken out", parts.join(", ")),
     };
-    format!("GPU-hours are the sum of {added} × {gpus} GPUs / 3600{without}.")
+    format!("GPU-hours are the sum of {added} × {gpus} (GPUs) / 3600{without}.")
 }
 
 /// Running sums; an amount counts for every step since the last row that had one.
