@@ -7,12 +7,18 @@
 //! Verifiers are in [`verify`], one file each; [`worker`] puts any of them behind a deadline. A
 //! verifier that fails says [`Outcome::Error`], never "wrong". No tensors, no async here.
 
+pub mod curriculum;
+pub mod data;
 pub mod grade;
 pub mod outcome;
 mod process;
 pub mod question;
+pub mod random;
+mod record;
+pub mod sampler;
 mod sandbox;
 pub mod second_opinion;
+pub mod synthetic;
 pub mod verifier;
 pub mod verify;
 pub mod worker;

@@ -16,7 +16,7 @@ use super::budget::{Budget, Spent};
 use super::collection::compare_collections;
 use super::expr::{Comparator, Expr};
 use super::matrix::matrix_value;
-use super::parse::is_only_symbols;
+use super::parse::{is_only_symbols, parse};
 use super::relation::compare_relations;
 use super::scalar::compare_scalars;
 
@@ -116,8 +116,11 @@ impl Comparison<'_> {
     fn single_values(&self, gold: &Expr, pred: &Expr) -> Result<Same, Spent> {
         match (gold, pred) {
             (Expr::Based(a, p), Expr::Based(b, q)) => return Ok(Same::of(a == b && p == q)),
-            // A numeral without its base: the base may have been asked for or not.
-            (Expr::Based(..), _) | (_, Expr::Based(..)) => return Ok(Same::Unknown),
+            // A numeral without its base: the question has named it.
+            (Expr::Based(digits, _), other) | (other, Expr::Based(digits, _)) => {
+                let plain = parse(digits).map_err(|_| Spent)?;
+                return compare_scalars(self, &plain, other);
+            }
             (Expr::Ratio(a), Expr::Ratio(b)) if a.len() > 2 || b.len() > 2 => {
                 return self.ratios(a, b);
             }

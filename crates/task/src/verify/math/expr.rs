@@ -9,7 +9,7 @@
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
-use num_traits::{One, Zero};
+use num_traits::Zero;
 
 /// How a number was written; a decimal may be a rounding, everything else is exact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,11 +178,6 @@ impl Expr {
 
     pub(crate) fn difference(self, other: Self) -> Self {
         Self::Sum(vec![self, other.negated()])
-    }
-
-    pub(crate) fn root(self, degree: i64) -> Self {
-        let exponent = BigRational::new(BigInt::one(), BigInt::from(degree));
-        Self::Power(Box::new(self), Box::new(Self::rational(exponent)))
     }
 
     /// Children, for walks over the whole tree.

@@ -191,7 +191,11 @@ impl Finder<'_> {
 
     /// A candidate that stands at `at`, blanks skipped.
     fn directly_at(&self, at: usize) -> Vec<Placed> {
-        let rest = self.text[at..].trim_start();
+        // Quotes, bold and a colon may stand before it.
+        let rest = self.text[at..].trim_start_matches(|c: char| {
+            c.is_whitespace() || matches!(c, '"' | '*' | '“' | '\'' | ':')
+        });
+        let rest = rest.strip_prefix("\\\"").unwrap_or(rest);
         let start = self.text.len() - rest.len();
         let mut found = Vec::new();
         if self.sources.latex {
@@ -212,9 +216,9 @@ impl Finder<'_> {
 
     fn after_final_is(&self) -> Vec<Placed> {
         let closed = |placed: &Placed| {
-            let rest = &self.text[placed.end..];
-            let rest = rest.strip_prefix('.').unwrap_or(rest);
-            rest.strip_prefix(char::is_whitespace).unwrap_or(rest).starts_with("I hope")
+            let is_closing =
+                |c: char| c.is_whitespace() || matches!(c, '.' | '"' | '*' | '”' | '\'' | '\\');
+            self.text[placed.end..].trim_start_matches(is_closing).starts_with("I hope")
         };
         FINAL_IS
             .find_iter(self.text)

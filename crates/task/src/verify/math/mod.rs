@@ -209,6 +209,11 @@ impl MathVerifier {
     }
 }
 
+/// The content of the last `\boxed{}` of a text, with those that belong to it.
+pub fn last_boxed(text: &str) -> Option<String> {
+    boxed::last_cluster(&boxed::boxes(text), text)
+}
+
 fn words_differ(gold: &Extracted, pred: &Extracted) -> Outcome {
     let is_prose = |found: &Extracted| {
         found.text.as_deref().is_some_and(|text| !text.contains(['\\', '=', '<', '>', '^']))

@@ -245,7 +245,7 @@ impl Parser {
                 }
             } else if self.eat_symbol('/') || self.eat_command(&["div", "slash"]) {
                 let divisor = self.signed()?;
-                let divisor = self.with_touching_factors(divisor)?;
+                // `1/2x` divides by 2 only.
                 let dividend = factors.pop().ok_or(ReadError::NotMathematics)?;
                 factors.push(dividend.quotient(divisor));
                 if let Some(mixed) = self.take_mixed_number(&factors) {
@@ -264,16 +264,6 @@ impl Parser {
                 return Ok(Expr::product(factors));
             }
         }
-    }
-
-    /// `1/2x` divides by 2 only; nothing more is taken. Kept as one place for the rule.
-    #[expect(
-        clippy::unused_self,
-        clippy::unnecessary_wraps,
-        reason = "the rule is part of the grammar"
-    )]
-    fn with_touching_factors(&mut self, divisor: Expr) -> Parsed {
-        Ok(divisor)
     }
 
     /// `2 1/2`: an integer, a blank, then a fraction of two integers.

@@ -5,7 +5,7 @@
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
-use num_traits::{Num, One, pow};
+use num_traits::{Num, One, ToPrimitive, pow};
 
 use super::expr::{Comparator, Constant, Expr, Function, Written};
 use super::parse::{Parsed, Parser, as_list};
@@ -387,7 +387,7 @@ impl Parser {
             }
             "binom" | "dbinom" | "tbinom" => {
                 let (n, k) = (self.argument()?, self.argument()?);
-                Ok(Expr::Function(Function::Binomial, vec![n, k]))
+                Ok(binomial(n, k))
             }
             "sqrt" => self.root(),
             "pi" => Ok(Expr::Constant(Constant::Pi)),
@@ -590,6 +590,22 @@ impl Parser {
                 _ => return Err(ReadError::NotMathematics),
             }
         }
+    }
+}
+
+/// A binomial; over few factors of something unknown it is a polynomial.
+fn binomial(n: Expr, k: Expr) -> Expr {
+    const MOST_FACTORS: i64 = 12;
+    let few = match &k {
+        Expr::Number(k, _) if k.is_integer() => k.to_integer().to_i64(),
+        _ => None,
+    };
+    match few {
+        Some(k) if (0..=MOST_FACTORS).contains(&k) && !matches!(n, Expr::Number(..)) => {
+            let factor = |i: i64| n.clone().difference(Expr::integer(i)).quotient(Expr::integer(i + 1));
+            Expr::product((0..k).map(factor).chain([Expr::integer(1)]).collect())
+        }
+        _ => Expr::Function(Function::Binomial, vec![n, k]),
     }
 }
 

@@ -12,14 +12,7 @@ use super::expr::{Comparator, Constant, Expr, Function, SetOperator};
 use super::float::Sample;
 use super::parse::is_only_symbols;
 
-type Test = Box<dyn Fn(f64) -> Side>;
-
-/// Membership; `Edge` never leaves this file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
-    In,
-    Out,
-}
+type Test = Box<dyn Fn(f64) -> bool>;
 
 pub(crate) struct RealSet {
     test: Test,
@@ -32,11 +25,7 @@ pub(crate) struct RealSet {
 const TOLERANCE: f64 = 1e-9;
 
 fn is_near(a: f64, b: f64) -> bool {
-    (a - b).abs() <= TOLERANCE * a.abs().max(b.abs()).max(1.0)
-}
-
-fn side(is_in: bool) -> Side {
-    if is_in { Side::In } else { Side::Out }
+    a.is_finite() && b.is_finite() && (a - b).abs() <= TOLERANCE * a.abs().max(b.abs()).max(1.0)
 }
 
 impl RealSet {
@@ -64,11 +53,11 @@ impl RealSet {
     }
 
     fn new(changes: Vec<f64>, test: impl Fn(f64) -> bool + 'static) -> Self {
-        Self { test: Box::new(move |x| side(test(x))), changes, variable: None }
+        Self { test: Box::new(test), changes, variable: None }
     }
 
     fn contains(&self, x: f64) -> bool {
-        (self.test)(x) == Side::In
+        (self.test)(x)
     }
 
     pub(crate) fn equals(&self, other: &Self) -> bool {
