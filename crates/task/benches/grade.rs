@@ -10,9 +10,29 @@ fn grade(criterion: &mut Criterion) {
     let prose = "We add 3 and 4 to get 7, then multiply by 6. ".repeat(40);
     let groups: [(&str, Vec<(String, String)>); 4] = [
         ("numbers", (0..100).map(|i| (format!("{}", i * 37), format!("{},000", i + 1))).collect()),
-        ("boxed numbers", (0..100).map(|i| (format!("{}", i * 37), format!("So $\\boxed{{{}}}$.", i * 37))).collect()),
-        ("numbers after 2,000 characters", (0..100).map(|i| (format!("{i}"), format!("{prose}The answer is \\boxed{{{i}}}."))).collect()),
-        ("expressions", (1..101).map(|i| (format!("\\frac{{x+{i}}}{{\\sqrt{{{i}}}}}"), format!("$\\boxed{{\\frac{{x}}{{\\sqrt{{{i}}}}}+\\sqrt{{{i}}}}}$"))).collect()),
+        (
+            "boxed numbers",
+            (0..100)
+                .map(|i| (format!("{}", i * 37), format!("So $\\boxed{{{}}}$.", i * 37)))
+                .collect(),
+        ),
+        (
+            "numbers after 2,000 characters",
+            (0..100)
+                .map(|i| (format!("{i}"), format!("{prose}The answer is \\boxed{{{i}}}.")))
+                .collect(),
+        ),
+        (
+            "expressions",
+            (1..101)
+                .map(|i| {
+                    (
+                        format!("\\frac{{x+{i}}}{{\\sqrt{{{i}}}}}"),
+                        format!("$\\boxed{{\\frac{{x}}{{\\sqrt{{{i}}}}}+\\sqrt{{{i}}}}}$"),
+                    )
+                })
+                .collect(),
+        ),
     ];
     let mut group = criterion.benchmark_group("grade");
     group.throughput(Throughput::Elements(100));

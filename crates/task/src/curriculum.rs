@@ -183,6 +183,9 @@ mod tests {
         assert_eq!(Curriculum::load(&path).unwrap(), curriculum);
         let mut csv = Vec::new();
         curriculum.export(&mut csv).unwrap();
-        assert_eq!(String::from_utf8(csv).unwrap(), "prompt,step,passed,judged,rate\nset/1,4,1,2,0.5\n");
+        assert_eq!(
+            String::from_utf8(csv).unwrap(),
+            "prompt,step,passed,judged,rate\nset/1,4,1,2,0.5\n"
+        );
     }
 }

@@ -211,7 +211,11 @@ impl Sampler {
 
     /// The epoch each data set is in, by name.
     pub fn epochs(&self) -> impl Iterator<Item = (&str, u64)> + '_ {
-        self.pool.sets.iter().zip(&self.frontier).map(|((name, _, _), place)| (name.as_str(), place.epoch))
+        self.pool
+            .sets
+            .iter()
+            .zip(&self.frontier)
+            .map(|((name, _, _), place)| (name.as_str(), place.epoch))
     }
 
     fn furthest_behind(&self, spent: &[bool]) -> Option<usize> {

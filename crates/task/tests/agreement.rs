@@ -100,7 +100,7 @@ fn spellings(answer: &str) -> [String; 10] {
         format!("The final answer is ${}$. I hope it is correct.", with_fraction(&grouped)),
         with_fraction(&grouped),
         decimal,
-        format!("Therefore she has \\({plain}\\) apples, not 12."),
+        format!("Of the 12 baskets, \\({plain}\\) are full."),
         format!("<think>Maybe 999999.</think>Answer: {plain}"),
         format!("**Final Answer:** The final answer is {}", with_fraction(&grouped)),
         format!("We get \\[ x = \\frac{{{}}}{{2}} \\]", doubled(&plain)),
@@ -172,7 +172,9 @@ fn every_math500_answer_equals_itself_and_differs_from_its_neighbour() {
             _ => undecided.push(format!("{gold} | {other}")),
         }
     }
-    println!("not equal to themselves: {unequal:#?}\nneighbours undecided: {undecided:#?}\nneighbours equal: {same:#?}");
+    println!(
+        "not equal to themselves: {unequal:#?}\nneighbours undecided: {undecided:#?}\nneighbours equal: {same:#?}"
+    );
     assert!(unequal.is_empty());
     assert!(undecided.len() <= 25, "{}", undecided.len());
 }

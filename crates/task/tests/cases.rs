@@ -30,18 +30,27 @@ fn the_shared_cases_hold() {
     let verifier = MathVerifier::new(MathOptions::default());
     let mut failures = Vec::new();
     let mut count = 0;
-    let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|f| f.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(folder).unwrap().map(|f| f.unwrap().path()).collect();
     files.sort();
     for file in files {
         let cases: Cases = toml::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
         for case in cases.case {
-            let wanted = [("equal", &case.equal), ("different", &case.different), ("undecided", &case.undecided)];
+            let wanted = [
+                ("equal", &case.equal),
+                ("different", &case.different),
+                ("undecided", &case.undecided),
+            ];
             for (word, preds) in wanted {
                 for pred in preds {
                     count += 1;
                     let found = verifier.compare(&case.gold, pred).word();
                     if found != word {
-                        failures.push(format!("{}: {} | {pred} is {found}, not {word}", file.display(), case.gold));
+                        failures.push(format!(
+                            "{}: {} | {pred} is {found}, not {word}",
+                            file.display(),
+                            case.gold
+                        ));
                     }
                 }
             }

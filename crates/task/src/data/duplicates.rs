@@ -79,5 +79,8 @@ pub fn separate(
         let start: String = a.text().chars().take(60).collect();
         format!("{} = {}: {start:?}", a.id, b.id)
     };
-    Err(DuplicatesError { count: pairs.len(), examples: pairs.iter().take(3).map(example).collect() })
+    Err(DuplicatesError {
+        count: pairs.len(),
+        examples: pairs.iter().take(3).map(example).collect(),
+    })
 }

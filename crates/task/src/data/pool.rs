@@ -145,9 +145,10 @@ impl Pool {
 
     /// Changes when any prompt does; a resumed run must find the same.
     pub fn fingerprint(&self) -> String {
-        let parts = self.sets.iter().map(|(name, _, prompts)| {
-            format!("{name}={}", split::fingerprint(prompts))
-        });
+        let parts = self
+            .sets
+            .iter()
+            .map(|(name, _, prompts)| format!("{name}={}", split::fingerprint(prompts)));
         parts.collect::<Vec<_>>().join(",")
     }
 }
@@ -160,8 +161,10 @@ mod tests {
     fn prompts(name: &str, texts: &[&str]) -> Vec<Prompt> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.jsonl");
-        let lines: Vec<String> =
-            texts.iter().map(|t| serde_json::json!({"prompt": t, "answer": "1"}).to_string()).collect();
+        let lines: Vec<String> = texts
+            .iter()
+            .map(|t| serde_json::json!({"prompt": t, "answer": "1"}).to_string())
+            .collect();
         std::fs::write(&path, lines.join("\n")).unwrap();
         let config = serde_json::json!({"name": name, "path": path});
         load_dataset(&serde_json::from_value(config).unwrap()).unwrap()

@@ -47,7 +47,9 @@ impl ReadError {
         match self {
             Self::Unreadable { .. } => "paths are relative to the folder the command runs in",
             Self::BadLine { .. } => "one JSON object per line",
-            Self::BadFile { .. } => "is the file complete? A Git LFS pointer is a few lines of text",
+            Self::BadFile { .. } => {
+                "is the file complete? A Git LFS pointer is a few lines of text"
+            }
             Self::UnknownFormat { .. } => "name it .jsonl, .json, .csv or .parquet",
             Self::NoSplit { .. } => "set `split` to one of the names found",
             Self::Empty { .. } => "choose another file or split",
@@ -114,7 +116,8 @@ fn split_files(folder: &Path, split: &str) -> Result<Vec<PathBuf>, ReadError> {
 
 /// `train-00000-of-00002.parquet` → `train`.
 fn split_of(file: &Path) -> String {
-    let stem = file.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+    let stem =
+        file.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
     match stem.split_once('-') {
         Some((split, shard)) if shard.starts_with(|c: char| c.is_ascii_digit()) => split.to_owned(),
         _ => stem,
@@ -128,7 +131,11 @@ fn open(path: &Path) -> Result<File, ReadError> {
 fn read_jsonl(path: &Path) -> Result<Vec<Row>, ReadError> {
     let mut rows = Vec::new();
     for (index, line) in BufReader::new(open(path)?).lines().enumerate() {
-        let bad = |problem: String| ReadError::BadLine { path: path.to_owned(), line: index + 1, problem };
+        let bad = |problem: String| ReadError::BadLine {
+            path: path.to_owned(),
+            line: index + 1,
+            problem,
+        };
         let line = line.map_err(|error| bad(error.to_string()))?;
         if line.trim().is_empty() {
             continue;
@@ -156,7 +163,8 @@ fn read_json(path: &Path) -> Result<Vec<Row>, ReadError> {
 
 fn read_csv(path: &Path) -> Result<Vec<Row>, ReadError> {
     let mut reader = csv::Reader::from_reader(open(path)?);
-    let bad = |line: usize, problem: String| ReadError::BadLine { path: path.to_owned(), line, problem };
+    let bad =
+        |line: usize, problem: String| ReadError::BadLine { path: path.to_owned(), line, problem };
     let names = reader.headers().map_err(|error| bad(1, error.to_string()))?.clone();
     let mut rows = Vec::new();
     for record in reader.records() {
@@ -172,8 +180,8 @@ fn read_csv(path: &Path) -> Result<Vec<Row>, ReadError> {
 
 fn read_parquet(path: &Path) -> Result<Vec<Row>, ReadError> {
     let bad = |problem: String| ReadError::BadFile { path: path.to_owned(), problem };
-    let reader =
-        SerializedFileReader::new(open(path)?).map_err(|error| bad(format!("not Parquet: {error}")))?;
+    let reader = SerializedFileReader::new(open(path)?)
+        .map_err(|error| bad(format!("not Parquet: {error}")))?;
     let mut rows = Vec::new();
     for row in reader.get_row_iter(None).map_err(|error| bad(error.to_string()))? {
         match row.map_err(|error| bad(error.to_string()))?.to_json_value() {
@@ -222,7 +230,9 @@ mod tests {
     fn a_folder_is_read_by_split() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("data")).unwrap();
-        for (name, value) in [("train-00000-of-00002", 1), ("train-00001-of-00002", 2), ("test-00000-of-00001", 3)] {
+        for (name, value) in
+            [("train-00000-of-00002", 1), ("train-00001-of-00002", 2), ("test-00000-of-00001", 3)]
+        {
             let path = folder.path().join("data").join(format!("{name}.jsonl"));
             fs::write(path, format!("{{\"n\": {value}}}\n")).unwrap();
         }

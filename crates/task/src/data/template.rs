@@ -188,7 +188,8 @@ mod tests {
     #[test]
     fn a_column_may_hold_the_conversation() {
         let row = json!({"prompt": [{"role": "user", "content": "hi"}]});
-        let messages = PromptTemplate::Column("prompt".into()).apply(row.as_object().unwrap()).unwrap();
+        let messages =
+            PromptTemplate::Column("prompt".into()).apply(row.as_object().unwrap()).unwrap();
         assert_eq!(messages[0].content, "hi");
         let error = PromptTemplate::Column("q".into()).apply(&self::row());
         assert!(matches!(error, Err(TemplateError::NotMessages { .. })));

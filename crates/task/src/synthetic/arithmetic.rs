@@ -10,7 +10,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Exercise, SftExample, SyntheticError, THINK_CLOSE, THINK_OPEN, check_range, check_share};
+use super::{
+    Exercise, SftExample, SyntheticError, THINK_CLOSE, THINK_OPEN, check_range, check_share,
+};
 use crate::random::Random;
 
 /// Which operations occur.
@@ -200,7 +202,10 @@ mod tests {
         let steps = |worked: Worked| (worked.0.join(";"), worked.1);
         assert_eq!(steps(add(47, 85, &mut exact)), ("7+5+0=12;4+8+1=13".into(), 132));
         assert_eq!(steps(subtract(85, 47, &mut exact)), ("5-7-0=8b;8-4-1=3".into(), 38));
-        assert_eq!(steps(multiply(47, 85, &mut exact)), ("47*5=235;47*80=3760;235+3760=3995".into(), 3995));
+        assert_eq!(
+            steps(multiply(47, 85, &mut exact)),
+            ("47*5=235;47*80=3760;235+3760=3995".into(), 3995)
+        );
     }
 
     proptest! {

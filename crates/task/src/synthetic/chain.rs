@@ -11,7 +11,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Exercise, SftExample, SyntheticError, THINK_CLOSE, THINK_OPEN, check_range, check_share};
+use super::{
+    Exercise, SftExample, SyntheticError, THINK_CLOSE, THINK_OPEN, check_range, check_share,
+};
 use crate::random::Random;
 
 /// The tokens, in the order of their ids.
@@ -55,12 +57,14 @@ fn apply(value: u8, (operator, operand): Operation) -> u8 {
 fn draw(random: &mut Random, (low, high): (u32, u32)) -> (u8, Vec<Operation>) {
     let count = random.between(i64::from(low), i64::from(high));
     let start = random.below(10) as u8;
-    let operation = |random: &mut Random| (*random.pick(&['+', '-', '*']), random.between(1, 9) as u8);
+    let operation =
+        |random: &mut Random| (*random.pick(&['+', '-', '*']), random.between(1, 9) as u8);
     (start, (0..count).map(|_| operation(random)).collect())
 }
 
 fn prompt(start: u8, operations: &[Operation]) -> String {
-    let pairs: String = operations.iter().map(|(operator, operand)| format!("{operator}{operand}")).collect();
+    let pairs: String =
+        operations.iter().map(|(operator, operand)| format!("{operator}{operand}")).collect();
     format!("{start}{pairs}={THINK_OPEN}")
 }
 

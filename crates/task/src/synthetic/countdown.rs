@@ -10,7 +10,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{Exercise, SftExample, SyntheticError, THINK_CLOSE, THINK_OPEN, check_range, check_share};
+use super::{
+    Exercise, SftExample, SyntheticError, THINK_CLOSE, THINK_OPEN, check_range, check_share,
+};
 use crate::outcome::Outcome;
 use crate::question::Question;
 use crate::random::Random;
@@ -167,6 +169,7 @@ fn prompt(solution: &Solution) -> String {
 /// Numbers and target of a prompt, as the fields of its question.
 pub fn read_prompt(text: &str) -> Option<Map<String, Value>> {
     let (numbers, target) = text.strip_suffix(THINK_OPEN)?.split_once("->")?;
-    let numbers: Vec<i64> = numbers.split_whitespace().map(|n| n.parse().ok()).collect::<Option<_>>()?;
+    let numbers: Vec<i64> =
+        numbers.split_whitespace().map(|n| n.parse().ok()).collect::<Option<_>>()?;
     Some(fields(&numbers, target.trim().parse().ok()?))
 }

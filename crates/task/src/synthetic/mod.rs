@@ -85,7 +85,12 @@ impl SyntheticError {
     }
 }
 
-pub(crate) fn check_range(key: &'static str, low: u32, high: u32, most: u32) -> Result<(), SyntheticError> {
+pub(crate) fn check_range(
+    key: &'static str,
+    low: u32,
+    high: u32,
+    most: u32,
+) -> Result<(), SyntheticError> {
     if low >= 1 && low <= high && high <= most {
         return Ok(());
     }
@@ -154,7 +159,10 @@ impl SyntheticConfig {
             prompts.push(Prompt {
                 id: format!("{}/{seed}-{index}", self.name()),
                 dataset: self.name().to_owned(),
-                messages: vec![Message { role: "plain".to_owned(), content: exercise.prompt.clone() }],
+                messages: vec![Message {
+                    role: "plain".to_owned(),
+                    content: exercise.prompt.clone(),
+                }],
                 question: Question {
                     prompt: exercise.prompt,
                     answer: exercise.answer,
@@ -227,7 +235,9 @@ mod tests {
 
     fn without_noise(task: &SyntheticConfig) -> SyntheticConfig {
         match task.clone() {
-            SyntheticConfig::Chain(c) => SyntheticConfig::Chain(chain::ChainConfig { noise: 0.0, ..c }),
+            SyntheticConfig::Chain(c) => {
+                SyntheticConfig::Chain(chain::ChainConfig { noise: 0.0, ..c })
+            }
             SyntheticConfig::Arithmetic(c) => {
                 SyntheticConfig::Arithmetic(arithmetic::ArithmeticConfig { noise: 0.0, ..c })
             }
@@ -240,7 +250,9 @@ mod tests {
     fn question_of(task: &SyntheticConfig, prompt: &str) -> Question {
         let (answer, fields) = match task {
             SyntheticConfig::Chain(_) => (chain::evaluate(prompt).unwrap().to_string(), None),
-            SyntheticConfig::Arithmetic(_) => (arithmetic::evaluate(prompt).unwrap().to_string(), None),
+            SyntheticConfig::Arithmetic(_) => {
+                (arithmetic::evaluate(prompt).unwrap().to_string(), None)
+            }
             SyntheticConfig::Countdown(_) => (String::new(), countdown::read_prompt(prompt)),
         };
         Question { prompt: prompt.to_owned(), answer, fields: fields.unwrap_or_default() }
@@ -269,7 +281,8 @@ mod tests {
         let text = "type = \"chain\"\noperations = [2, 7]\nnoise = 0.2\n";
         let config: SyntheticConfig = toml::from_str(text).unwrap();
         assert!(config.validate().is_ok());
-        let bad: SyntheticConfig = toml::from_str("type = \"chain\"\noperations = [5, 2]\n").unwrap();
+        let bad: SyntheticConfig =
+            toml::from_str("type = \"chain\"\noperations = [5, 2]\n").unwrap();
         assert!(bad.validate().unwrap_err().to_string().starts_with("operations: 5 to 2"));
         assert!(toml::from_str::<SyntheticConfig>("type = \"chain\"\nnoize = 1\n").is_err());
     }

@@ -14,13 +14,19 @@ pub(crate) struct Group {
     pub(crate) parts: Vec<(String, bool)>,
 }
 
-impl Group {
-    pub(crate) fn has_box(&self) -> bool {
-        self.parts
-            .iter()
-            .any(|(content, _)| content.contains("\\boxed") || content.contains("\\fbox"))
-    }
+fn has_box(content: &str) -> bool {
+    content.contains("\\boxed") || content.contains("\\fbox")
+}
 
+/// Which environments count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Any,
+    /// Only those with a box in them.
+    Boxed,
+}
+
+impl Group {
     /// The content with boxes opened.
     pub(crate) fn contents(&self) -> Vec<(String, bool)> {
         self.parts.iter().map(|(text, percent)| (boxed::content_or_text(text), *percent)).collect()
@@ -139,15 +145,21 @@ impl<'a> Environments<'a> {
         Some((&rest[..end], at + end))
     }
 
-    /// The group that opens at byte `at`.
-    pub(crate) fn group_at(&self, at: usize) -> Option<Group> {
+    /// The group that opens at byte `at`; without parts when the environment does not count.
+    pub(crate) fn group_at(&self, at: usize, wanted: Wanted) -> Option<Group> {
+        let counts = |content: &str| wanted == Wanted::Any || has_box(content);
         let (content, mut end) = self.one(at)?;
+        if !counts(content) {
+            return Some(Group { start: at, end, parts: Vec::new() });
+        }
         let mut percent = percent_at(self.text, end);
         let mut parts = vec![(content.to_owned(), percent.is_some())];
         end = percent.unwrap_or(end);
         while parts.len() < MOST_PARTS {
             let Some(next_start) = after_connector(self.text, end) else { break };
-            let Some((content, next_end)) = self.one(next_start) else { break };
+            let Some((content, next_end)) = self.one(next_start).filter(|(c, _)| counts(c)) else {
+                break;
+            };
             percent = percent_at(self.text, next_end);
             parts.push((content.to_owned(), percent.is_some()));
             end = percent.unwrap_or(next_end);
@@ -156,15 +168,17 @@ impl<'a> Environments<'a> {
     }
 
     /// All groups of the text, none overlapping.
-    pub(crate) fn all(&self) -> Vec<Group> {
+    pub(crate) fn all(&self, wanted: Wanted) -> Vec<Group> {
         let mut groups = Vec::new();
         let mut at = 0;
         while let Some(offset) = self.text[at..].find(['$', '\\', '[', '-']) {
             at += offset;
-            match self.group_at(at) {
+            match self.group_at(at, wanted) {
                 Some(group) => {
                     at = group.end;
-                    groups.push(group);
+                    if !group.parts.is_empty() {
+                        groups.push(group);
+                    }
                 }
                 None => at += 1,
             }

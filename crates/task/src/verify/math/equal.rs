@@ -105,10 +105,10 @@ impl Comparison<'_> {
         if let Some(same) = compare_words(gold, pred) {
             return Ok(same);
         }
-        if let (Some(a), Some(b)) =
-            (matrix_value(gold, self.budget)?, matrix_value(pred, self.budget)?)
-        {
-            return self.matrices(&a, &b);
+        match (matrix_value(gold, self.budget)?, matrix_value(pred, self.budget)?) {
+            (Some(a), Some(b)) => return self.matrices(&a, &b),
+            (None, None) => {}
+            _ => return Ok(Same::No),
         }
         self.single_values(gold, pred)
     }

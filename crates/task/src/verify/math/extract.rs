@@ -19,7 +19,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::boxed;
-use super::environment::{Environments, Group};
+use super::environment::{Environments, Group, Wanted};
 use super::expr::Expr;
 use super::parse::parse;
 use super::plain::{self, Plain};
@@ -28,6 +28,9 @@ use super::plain::{self, Plain};
 const TAIL: usize = 256 * 1024;
 /// Candidates of one rank that are tried.
 const MOST_TRIED: usize = 24;
+
+/// Bytes after an anchor in which its answer must begin and end.
+const WINDOW: usize = 400;
 
 /// What counts as an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,6 +192,15 @@ impl Finder<'_> {
         Some(Placed { start, end: self.text.len(), candidate })
     }
 
+    /// The text up to a little after `at`: a search from one of many anchors must end soon.
+    fn window(&self, at: usize) -> &str {
+        let mut end = (at + WINDOW).min(self.text.len());
+        while !self.text.is_char_boundary(end) {
+            end += 1;
+        }
+        &self.text[..end]
+    }
+
     /// A candidate that stands at `at`, blanks skipped.
     fn directly_at(&self, at: usize) -> Vec<Placed> {
         // Quotes, bold and a colon may stand before it.
@@ -199,15 +211,15 @@ impl Finder<'_> {
         let start = self.text.len() - rest.len();
         let mut found = Vec::new();
         if self.sources.latex {
-            found.extend(self.environments.group_at(start).map(place_group));
+            found.extend(self.environments.group_at(start, Wanted::Any).map(place_group));
         }
         if self.sources.plain {
             // The pattern wants the blank before the number.
-            let plain = plain::first_after(self.text, at).filter(|p| p.start <= start);
+            let plain = plain::first_after(self.window(at), at).filter(|p| p.start <= start);
             found.extend(plain.map(place_plain));
         }
         if self.sources.choice
-            && let Some(captures) = CHOICE.captures_at(self.text, at)
+            && let Some(captures) = CHOICE.captures_at(self.window(at), at)
         {
             found.extend(place_choice(&captures).filter(|p| p.start <= start));
         }
@@ -236,7 +248,7 @@ impl Finder<'_> {
             return Vec::new();
         }
         let mut found: Vec<Placed> =
-            self.environments.all().into_iter().filter(Group::has_box).map(place_group).collect();
+            self.environments.all(Wanted::Boxed).into_iter().map(place_group).collect();
         let parts = boxed::boxes(self.text);
         if let (Some(first), Some(content)) =
             (parts.first(), boxed::last_cluster(&parts, self.text))
@@ -268,7 +280,7 @@ impl Finder<'_> {
                 found.extend(self.plain_within(from).map(place_plain));
             }
             if self.sources.choice
-                && let Some(captures) = CHOICE.captures_at(self.text, from)
+                && let Some(captures) = CHOICE.captures_at(self.window(from), from)
             {
                 found.extend(place_choice(&captures).filter(|p| p.start <= from + 50));
             }
@@ -282,17 +294,17 @@ impl Finder<'_> {
             .char_indices()
             .take(limit + 1)
             .filter(|(_, c)| matches!(c, '$' | '\\' | '[' | '-'))
-            .find_map(|(offset, _)| self.environments.group_at(from + offset))
+            .find_map(|(offset, _)| self.environments.group_at(from + offset, Wanted::Any))
     }
 
     /// The number after the last `=` of the next 100 characters, else the first within 50.
     fn plain_within(&self, from: usize) -> Option<Plain> {
-        let line = self.text[from..].lines().next().unwrap_or("");
+        let line = self.window(from)[from..].lines().next().unwrap_or("");
         let upto = |limit: usize| line.char_indices().nth(limit).map_or(line.len(), |(at, _)| at);
         let is_free = |plain: &Plain| !self.text[plain.end..].trim_start().starts_with('=');
         let window = &line[..upto(100)];
         if let Some(equals) = window.rfind('=') {
-            let found = plain::first_after(self.text, from + equals);
+            let found = plain::first_after(self.window(from), from + equals);
             let near = |plain: &Plain| plain.start <= from + equals + 3 && is_free(plain);
             if let Some(plain) = found.filter(near) {
                 return Some(plain);
@@ -300,7 +312,7 @@ impl Finder<'_> {
         }
         let mut at = from;
         while at <= from + upto(50) {
-            let plain = plain::first_after(self.text, at)?;
+            let plain = plain::first_after(self.window(from), at)?;
             if plain.start > from + upto(50) {
                 return None;
             }
@@ -315,7 +327,7 @@ impl Finder<'_> {
     fn anything(&self) -> Vec<Placed> {
         let mut found = Vec::new();
         if self.sources.latex {
-            found.extend(self.environments.all().into_iter().map(place_group));
+            found.extend(self.environments.all(Wanted::Any).into_iter().map(place_group));
         }
         if self.sources.plain {
             found.extend(plain::all(self.text).into_iter().map(place_plain));

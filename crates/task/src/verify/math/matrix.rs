@@ -5,6 +5,11 @@ use super::expr::Expr;
 
 type Rows = Vec<Vec<Expr>>;
 
+/// Most factors of a product that is worked out.
+const MOST_FACTORS: usize = 3;
+/// Most rows or columns of its factors.
+const LARGEST: usize = 10;
+
 /// `None` when the expression is not a matrix.
 pub(crate) fn matrix_value(expr: &Expr, budget: &Budget) -> Result<Option<Rows>, Spent> {
     budget.spend(1)?;
@@ -31,6 +36,7 @@ pub(crate) fn matrix_value(expr: &Expr, budget: &Budget) -> Result<Option<Rows>,
 
 fn product(items: &[Expr], budget: &Budget) -> Result<Option<Rows>, Spent> {
     let mut scalars = Vec::new();
+    let mut factors = 1;
     let mut total: Option<Rows> = None;
     for item in items {
         let Some(rows) = matrix_value(item, budget)? else {
@@ -40,7 +46,11 @@ fn product(items: &[Expr], budget: &Budget) -> Result<Option<Rows>, Spent> {
         total = match total {
             None => Some(rows),
             Some(left) => {
-                budget.spend((left.len() * rows.len() * rows.len()) as u64)?;
+                // Cells are not simplified, so they grow with every factor.
+                factors += 1;
+                if factors > MOST_FACTORS || left.len().max(rows.len()) > LARGEST {
+                    return Err(Spent);
+                }
                 match multiply(&left, &rows) {
                     Some(rows) => Some(rows),
                     None => return Ok(None),

@@ -30,8 +30,10 @@ mod scalar;
 mod token;
 mod vocabulary;
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
+use regex::Regex;
 use serde::{Deserialize, Serialize};
 
 use crate::outcome::Outcome;
@@ -174,7 +176,7 @@ impl MathVerifier {
         // Words alone: `Tuesday`.
         let text = pred.trim().trim_end_matches('.').to_owned();
         let is_empty = text.is_empty();
-        Extracted { value: None, text: Some(text), found: !is_empty }
+        Extracted { value: Some(Expr::Text(text.clone())), text: Some(text), found: !is_empty }
     }
 
     fn judge(&self, gold: &Extracted, pred: &Extracted) -> Outcome {
@@ -184,12 +186,12 @@ impl MathVerifier {
             return Outcome::Correct;
         }
         match (&gold.value, &pred.value) {
-            (Some(a), Some(b)) => self.outcome(a, b),
+            (Some(a), Some(b)) if pred.found => self.outcome(a, b),
             _ if !gold.found => Outcome::undecided("the gold answer has nothing to compare with"),
-            _ if !pred.found => Outcome::Incorrect,
+            _ if !pred.found || pred.text.is_none() => Outcome::Incorrect,
             // Words on both sides that are not the same words.
             (None, None) => words_differ(gold, pred),
-            (Some(_), None) => Outcome::undecided("the prediction cannot be read as mathematics"),
+            (Some(_), _) => Outcome::undecided("the prediction cannot be read as mathematics"),
             (None, Some(_)) => Outcome::undecided("the gold answer cannot be read as mathematics"),
         }
     }
@@ -227,28 +229,28 @@ fn words_differ(gold: &Extracted, pred: &Extracted) -> Outcome {
 
 /// Whether a text has no sign of an answer inside a longer text.
 fn is_bare(text: &str) -> bool {
+    if text.len() > LONGEST_GOLD {
+        return false;
+    }
+    // A price has a dollar sign without being in an environment.
+    let text = &text.replace("\\$", "");
     let lower_answer = |text: &str| text.to_ascii_lowercase().contains("answer");
-    text.len() <= LONGEST_GOLD
-        && !["$", "\\boxed", "\\(", "\\[", "####", "\\fbox"].iter().any(|mark| text.contains(mark))
+    !["$", "\\boxed", "\\(", "\\[", "####", "\\fbox"].iter().any(|mark| text.contains(mark))
         && !lower_answer(text)
 }
 
-/// Prose outside commands and `\text{}`: a run of four letters that is no known word.
+/// Names of environments and words in text commands, which are no prose.
+static COMMAND_WORDS: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"\\(?:begin|end|text\w*|math\w*|mbox|operatorname)\s*\{[^{}]*\}|\\[A-Za-z]+")
+        .unwrap_or_else(|error| panic!("a pattern of this file is wrong: {error}"))
+});
+
+/// Prose: a run of four letters that is neither a command nor a known word.
 fn has_words(text: &str) -> bool {
-    let mut is_command = false;
-    let mut run = String::new();
-    for c in text.chars().chain([' ']) {
-        if c.is_ascii_alphabetic() {
-            run.push(c);
-            continue;
-        }
-        if run.len() >= 2 && !is_command && vocabulary::word_command(&run).is_none() {
-            return true;
-        }
-        run.clear();
-        is_command = c == '\\';
-    }
-    false
+    COMMAND_WORDS
+        .replace_all(text, " ")
+        .split(|c: char| !c.is_ascii_alphabetic())
+        .any(|word| word.len() >= 4 && vocabulary::word_command(word).is_none())
 }
 
 /// The same characters, blanks and layout aside.

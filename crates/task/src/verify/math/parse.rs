@@ -17,6 +17,9 @@ use super::vocabulary;
 /// Deepest nesting of brackets, fractions, powers and functions that is read.
 pub(crate) const DEEPEST: usize = 64;
 
+/// Most atoms that are read for one answer.
+const MOST_STEPS: usize = 50_000;
+
 pub(crate) type Parsed = Result<Expr, ReadError>;
 
 /// Reads one answer.
@@ -33,11 +36,13 @@ pub(crate) struct Parser {
     pub(crate) depth: usize,
     /// Open `|…|` around the current place: the next bar closes instead of opening.
     pub(crate) open_bars: usize,
+    /// Atoms read so far, those read twice counted twice.
+    pub(crate) steps: usize,
 }
 
 impl Parser {
     pub(crate) fn new(tokens: Vec<Token>) -> Self {
-        Self { tokens, at: 0, depth: 0, open_bars: 0 }
+        Self { tokens, at: 0, depth: 0, open_bars: 0, steps: 0 }
     }
 
     /// The next token that is not a blank.
@@ -86,6 +91,12 @@ impl Parser {
     ) -> Result<T, ReadError> {
         if self.depth >= DEEPEST {
             return Err(ReadError::TooDeep);
+        }
+        // Set builders and inverse functions are tried and read again: nested, that would double
+        // the work with every level.
+        self.steps += 1;
+        if self.steps > MOST_STEPS {
+            return Err(ReadError::TooLong);
         }
         self.depth += 1;
         let result = inner(self);

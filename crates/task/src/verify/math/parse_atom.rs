@@ -602,7 +602,8 @@ fn binomial(n: Expr, k: Expr) -> Expr {
     };
     match few {
         Some(k) if (0..=MOST_FACTORS).contains(&k) && !matches!(n, Expr::Number(..)) => {
-            let factor = |i: i64| n.clone().difference(Expr::integer(i)).quotient(Expr::integer(i + 1));
+            let factor =
+                |i: i64| n.clone().difference(Expr::integer(i)).quotient(Expr::integer(i + 1));
             Expr::product((0..k).map(factor).chain([Expr::integer(1)]).collect())
         }
         _ => Expr::Function(Function::Binomial, vec![n, k]),
