@@ -41,7 +41,7 @@ impl Random {
 
     /// A number from `low` to `high`, both included.
     pub fn between(&mut self, low: i64, high: i64) -> i64 {
-        low + self.below((high - low) as u64 + 1) as i64
+        low + self.below((high - low) as u64 + 1).cast_signed()
     }
 
     /// True with this probability.

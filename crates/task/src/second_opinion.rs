@@ -70,7 +70,7 @@ for line in sys.stdin:
 "#;
 
 /// Time for Python to start and import SymPy.
-const START: Duration = Duration::from_secs(60);
+const START: Duration = Duration::from_mins(1);
 
 struct Process {
     child: Child,

@@ -2,6 +2,12 @@
 //! training answers of GSM8K in ten spellings. Needs the shared data folder; says so when it is
 //! not there.
 
+#![expect(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "helpers of tests, outside of any test"
+)]
+
 use std::fs;
 use std::path::PathBuf;
 

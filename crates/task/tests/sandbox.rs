@@ -3,6 +3,8 @@
 //! These tests need bubblewrap. Without it they say so and pass, unless SCALERL_REQUIRE_SANDBOX=1,
 //! which `make test` sets where bwrap is installed.
 
+#![expect(clippy::print_stdout, reason = "helpers of tests, outside of any test")]
+
 use std::time::{Duration, Instant};
 
 use scalerl_task::verify::code::{CodeOptions, CodeVerifier, UNSANDBOXED_CONSENT};

@@ -63,9 +63,12 @@ fn draw(random: &mut Random, (low, high): (u32, u32)) -> (u8, Vec<Operation>) {
 }
 
 fn prompt(start: u8, operations: &[Operation]) -> String {
-    let pairs: String =
-        operations.iter().map(|(operator, operand)| format!("{operator}{operand}")).collect();
-    format!("{start}{pairs}={THINK_OPEN}")
+    let mut text = start.to_string();
+    for (operator, operand) in operations {
+        text.push(*operator);
+        text.push(char::from(b'0' + operand));
+    }
+    format!("{text}={THINK_OPEN}")
 }
 
 impl ChainConfig {

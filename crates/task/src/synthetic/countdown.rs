@@ -109,16 +109,17 @@ impl CountdownConfig {
         let completion = format!("{}{THINK_CLOSE}{expression}", steps.join(";"));
         SftExample { prompt: prompt(&solution), completion }
     }
+}
 
-    pub(crate) fn verify(&self, question: &Question, answer: &str) -> Outcome {
-        let numbers: Option<Vec<i64>> = question
-            .field("nums")
-            .and_then(Value::as_array)
-            .and_then(|items| items.iter().map(Value::as_i64).collect());
-        match (numbers, question.field("target").and_then(Value::as_i64)) {
-            (Some(numbers), Some(target)) => Outcome::of(reaches(answer, &numbers, target, true)),
-            _ => Outcome::error("the prompt has no `nums` and `target`"),
-        }
+/// Whether the expression reaches the question's target.
+pub(crate) fn verify(question: &Question, answer: &str) -> Outcome {
+    let numbers: Option<Vec<i64>> = question
+        .field("nums")
+        .and_then(Value::as_array)
+        .and_then(|items| items.iter().map(Value::as_i64).collect());
+    match (numbers, question.field("target").and_then(Value::as_i64)) {
+        (Some(numbers), Some(target)) => Outcome::of(reaches(answer, &numbers, target, true)),
+        _ => Outcome::error("the prompt has no `nums` and `target`"),
     }
 }
 

@@ -73,7 +73,7 @@ impl ProgramVerifier {
         Ok(Self { options, agent })
     }
 
-    fn from_command(&self, request: &str) -> Result<String, String> {
+    fn ask_command(&self, request: &str) -> Result<String, String> {
         let mut command = Command::new(&self.options.command[0]);
         command.args(&self.options.command[1..]);
         let time = Duration::from_secs_f64(self.options.timeout_s);
@@ -95,7 +95,7 @@ impl ProgramVerifier {
         }
     }
 
-    fn from_service(&self, request: &str) -> Result<String, String> {
+    fn ask_service(&self, request: &str) -> Result<String, String> {
         let url = &self.options.url;
         let mut response = self
             .agent
@@ -125,9 +125,9 @@ impl Verifier for ProgramVerifier {
         })
         .to_string();
         let reply = if self.options.url.is_empty() {
-            self.from_command(&request)
+            self.ask_command(&request)
         } else {
-            self.from_service(&request)
+            self.ask_service(&request)
         };
         match reply {
             Ok(text) => judge(&text, self.options.threshold),

@@ -88,7 +88,7 @@ impl Comparison<'_> {
         if gold == pred {
             return Ok(Same::Yes);
         }
-        let (gold, pred) = self.unwrap_equations(gold, pred);
+        let (gold, pred) = Self::unwrap_equations(gold, pred);
         let (gold, pred) = (&gold, &pred);
         if is_relation(gold) || is_relation(pred) {
             return compare_relations(self, gold, pred);
@@ -172,7 +172,7 @@ impl Comparison<'_> {
     }
 
     /// Shortens `x = 1 + 1 = 2` to `x = 2` and takes the value where only one side names it.
-    fn unwrap_equations(&self, gold: &Expr, pred: &Expr) -> (Expr, Expr) {
+    fn unwrap_equations(gold: &Expr, pred: &Expr) -> (Expr, Expr) {
         let (mut gold, mut pred) = (shortened(gold), shortened(pred));
         if is_equation(&pred) && !is_equation(&gold) {
             pred = last_term(pred);

@@ -34,6 +34,7 @@ const WINDOW: usize = 400;
 
 /// What counts as an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "four independent switches, set by name")]
 pub(crate) struct Sources {
     /// Mathematics in LaTeX environments and boxes.
     pub(crate) latex: bool,
@@ -211,7 +212,7 @@ impl Finder<'_> {
         let start = self.text.len() - rest.len();
         let mut found = Vec::new();
         if self.sources.latex {
-            found.extend(self.environments.group_at(start, Wanted::Any).map(place_group));
+            found.extend(self.environments.group_at(start, Wanted::Any).as_ref().map(place_group));
         }
         if self.sources.plain {
             // The pattern wants the blank before the number.
@@ -248,7 +249,7 @@ impl Finder<'_> {
             return Vec::new();
         }
         let mut found: Vec<Placed> =
-            self.environments.all(Wanted::Boxed).into_iter().map(place_group).collect();
+            self.environments.all(Wanted::Boxed).iter().map(place_group).collect();
         let parts = boxed::boxes(self.text);
         if let (Some(first), Some(content)) =
             (parts.first(), boxed::last_cluster(&parts, self.text))
@@ -274,7 +275,7 @@ impl Finder<'_> {
                 }
             }
             if self.sources.latex {
-                found.extend(self.group_within(from, 50).map(place_group));
+                found.extend(self.group_within(from, 50).as_ref().map(place_group));
             }
             if self.sources.plain {
                 found.extend(self.plain_within(from).map(place_plain));
@@ -327,7 +328,7 @@ impl Finder<'_> {
     fn anything(&self) -> Vec<Placed> {
         let mut found = Vec::new();
         if self.sources.latex {
-            found.extend(self.environments.all(Wanted::Any).into_iter().map(place_group));
+            found.extend(self.environments.all(Wanted::Any).iter().map(place_group));
         }
         if self.sources.plain {
             found.extend(plain::all(self.text).into_iter().map(place_plain));
@@ -339,7 +340,7 @@ impl Finder<'_> {
     }
 }
 
-fn place_group(group: Group) -> Placed {
+fn place_group(group: &Group) -> Placed {
     Placed { start: group.start, end: group.end, candidate: Candidate::Latex(group.contents()) }
 }
 

@@ -201,7 +201,7 @@ impl Sample {
         // An odd root of a negative real number: people mean the real one.
         let degree = 1.0 / power.re;
         let is_odd_root =
-            (degree - degree.round()).abs() < 1e-12 && degree.round().abs() % 2.0 == 1.0;
+            (degree - degree.round()).abs() < 1e-12 && degree.round().abs() % 2.0 > 0.5;
         if base.is_real() && base.re < 0.0 && is_odd_root {
             let positive = Value { re: -base.re, im: 0.0, error: base.error };
             let root = positive.ln().and_then(|l| l.times(power)).and_then(Value::exp);
@@ -272,8 +272,8 @@ fn apply(function: Function, values: &[Value]) -> Option<Value> {
         Function::Arccos if re.abs() < 1.0 => {
             x.real_function(re.acos(), 1.0 / (1.0 - re * re).sqrt())
         }
-        Function::Arcsin if re.abs() == 1.0 && x.error == 0.0 => Some(Value::real(re.asin())),
-        Function::Arccos if re.abs() == 1.0 && x.error == 0.0 => Some(Value::real(re.acos())),
+        Function::Arcsin if re.abs() <= 1.0 && x.error == 0.0 => Some(Value::real(re.asin())),
+        Function::Arccos if re.abs() <= 1.0 && x.error == 0.0 => Some(Value::real(re.acos())),
         Function::Arctan => x.real_function(re.atan(), 1.0),
         Function::Sinh => x.real_function(re.sinh(), re.cosh()),
         Function::Cosh => x.real_function(re.cosh(), re.sinh()),

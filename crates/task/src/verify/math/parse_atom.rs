@@ -209,9 +209,9 @@ impl Parser {
             Token::Letter(letter) => self.name(letter),
             Token::Text(words) => Ok(Expr::Text(words)),
             Token::Symbol('{') => self.group('}'),
-            Token::Symbol('(') => self.bracket(true),
+            // `]0, 1[` is an open interval in parts of the world.
+            Token::Symbol('(' | ']') => self.bracket(true),
             Token::Symbol('[') => self.bracket(false),
-            Token::Symbol(']') => self.bracket(true),
             Token::Symbol('|') => self.bars(&Token::Symbol('|')),
             Token::Escaped('|') => self.bars(&Token::Escaped('|')),
             Token::Escaped('{') => self.set(),
@@ -315,9 +315,8 @@ impl Parser {
         let inner = self.answer()?;
         self.open_bars = bars;
         let closes_open = match self.next() {
-            Some(Token::Symbol(')')) => true,
+            Some(Token::Symbol(')' | '[')) => true,
             Some(Token::Symbol(']')) => false,
-            Some(Token::Symbol('[')) => true,
             _ => return Err(ReadError::NotMathematics),
         };
         Ok(match inner {
@@ -356,11 +355,7 @@ impl Parser {
         }
         let start = self.at;
         let bars = std::mem::replace(&mut self.open_bars, 1);
-        let is_builder = self.sum().is_ok()
-            && (self.eat_command(&["in"]) && self.sum().is_ok() || true)
-            && (self.eat_symbol('|')
-                || self.eat_symbol(':')
-                || self.eat_command(&["mid", "vert", "colon"]));
+        let is_builder = self.eat_builder_head();
         self.open_bars = bars;
         if !is_builder {
             self.at = start;
@@ -376,6 +371,14 @@ impl Parser {
             Expr::List(items) => Expr::Set(items),
             single => Expr::Set(vec![single]),
         })
+    }
+
+    /// `x |`, `x \in \mathbb{R} :` at the beginning of a set.
+    fn eat_builder_head(&mut self) -> bool {
+        if self.sum().is_err() || (self.eat_command(&["in"]) && self.sum().is_err()) {
+            return false;
+        }
+        self.eat_symbol('|') || self.eat_symbol(':') || self.eat_command(&["mid", "vert", "colon"])
     }
 
     fn command_atom(&mut self, name: &str) -> Parsed {

@@ -68,7 +68,7 @@ impl RealSet {
         probes.extend(changes.windows(2).map(|pair| f64::midpoint(pair[0], pair[1])));
         match (changes.first(), changes.last()) {
             (Some(first), Some(last)) => {
-                probes.extend([first - 1.0 - first.abs(), last + 1.0 + last.abs()])
+                probes.extend([first - 1.0 - first.abs(), last + 1.0 + last.abs()]);
             }
             _ => probes.push(0.0),
         }
@@ -250,7 +250,7 @@ fn boundaries(expr: &Expr, name: &str, budget: &Budget) -> Result<Option<Vec<f64
         }
     }
     let c = at[0];
-    let a = (at[2] - 2.0 * at[1] + at[0]) / 2.0;
+    let a = 0.5 * (at[2] - 2.0 * at[1] + at[0]);
     let b = at[1] - at[0] - a;
     let size = a.abs().max(b.abs()).max(c.abs()).max(1.0);
     let fits = |x: f64, value: f64| (a * x * x + b * x + c - value).abs() <= 1e-8 * size;

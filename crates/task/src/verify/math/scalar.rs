@@ -90,7 +90,7 @@ fn rounds_equal(a: &BigRational, b: &BigRational, decimals: u32) -> bool {
 }
 
 fn rounds_near(a: Value, b: Value, decimals: u32) -> bool {
-    let unit = 10_f64.powi(-(decimals.min(12) as i32));
+    let unit = 0.1_f64.powi(decimals.min(12).cast_signed());
     let distance = (a.re - b.re).hypot(a.im - b.im);
     let size = a.re.hypot(a.im).max(b.re.hypot(b.im));
     distance <= 0.5 * unit + 1e-14 * size && distance <= 1e-3 * size

@@ -152,7 +152,8 @@ impl Reader {
         }
         let name: String = self.chars[start..end].iter().collect();
         self.at = end;
-        self.named_command(&name)
+        self.named_command(&name);
+        Ok(())
     }
 
     fn open_escaped(&mut self, c: char) {
@@ -180,7 +181,7 @@ impl Reader {
         Ok(())
     }
 
-    fn named_command(&mut self, name: &str) -> Result<(), ReadError> {
+    fn named_command(&mut self, name: &str) {
         match name {
             "left" | "right" | "mleft" | "mright" | "big" | "Big" | "bigg" | "Bigg" | "bigl"
             | "bigr" | "Bigl" | "Bigr" | "biggl" | "biggr" | "Biggl" | "Biggr" => {
@@ -188,25 +189,21 @@ impl Reader {
                 if self.peek(0) == Some('.') {
                     self.at += 1;
                 }
-                Ok(())
             }
             "displaystyle" | "textstyle" | "scriptstyle" | "limits" | "nolimits" | "quad"
             | "qquad" | "thinspace" | "medspace" | "enspace" | "hfill" | "ldots" | "dots"
             | "cdots" | "dotsc" | "rm" | "bf" | "it" | "boldsymbol" | "hspace" | "phantom"
             | "bm" | "vec" | "mathbf" | "mathcal" | "mathscr" | "mathfrak" | "displaylimits"
-            | "nonumber" | "tag" | "label" | "notag" | "boxed" | "fbox" | "unicode" => Ok(()),
+            | "nonumber" | "tag" | "label" | "notag" | "boxed" | "fbox" | "unicode" => {}
             "text" | "textbf" | "textit" | "textrm" | "textnormal" | "textsf" | "texttt"
             | "mbox" | "hbox" | "mathrm" | "mathit" | "mathsf" | "mathtt" | "operatorname"
-            | "emph" => {
-                self.text_argument(name);
-                Ok(())
-            }
+            | "emph" => self.text_argument(name),
             _ => {
                 // `\quadx` is `\quad x` without its blank.
                 for layout in ["qquad", "quad"] {
                     if let Some(rest) = name.strip_prefix(layout) {
                         self.tokens.extend(rest.chars().map(Token::Letter));
-                        return Ok(());
+                        return;
                     }
                 }
                 match name {
@@ -214,7 +211,6 @@ impl Reader {
                     "rbrace" => self.close_escaped('}'),
                     _ => self.tokens.push(Token::Command(name.to_owned())),
                 }
-                Ok(())
             }
         }
     }
