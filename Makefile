@@ -1,17 +1,27 @@
 # Every command a user or contributor needs. Each target sets up what it needs by itself.
 
-.PHONY: quickstart test check fmt bench help
+.PHONY: quickstart setup test test-models check fmt bench help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
-check: ## formatting, lints, layering
+setup: ## libtorch 2.11, found or downloaded once
+	@python3 scripts/setup/libtorch.py
+
+check: setup ## formatting, lints, layering
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	python3 scripts/check/layering.py
 
-test: ## every test that needs no GPU, no large download and no real model
+test: setup ## every test that needs no GPU, no large download and no real model
 	cargo test --workspace --locked
+
+# MODELS: more folders to compare, e.g. MODELS="out/smollm2 out/qwen". Needs the network once, for transformers.
+test-models: setup ## our logits against transformers, tiny models and $(MODELS)
+	test -x out/venv/bin/python || python3 -m venv out/venv
+	out/venv/bin/pip install --quiet torch==2.11.0 transformers==5.3.0
+	cargo build --locked -p scalerl-model --example logits
+	out/venv/bin/python scripts/golden/compare.py target/debug/examples/logits $(filter-out %/tiny_chat,$(wildcard crates/model/testdata/*)) $(MODELS)
 
 fmt: ## format the code
 	cargo fmt --all

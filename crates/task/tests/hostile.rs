@@ -123,11 +123,11 @@ fn numbers_that_do_not_fit_anywhere_are_not_computed() {
 
 #[test]
 fn a_long_sum_or_product_is_bounded_by_its_budget() {
-    let sum: String = (1..4_000).map(|i| format!("+\\sqrt{{{i}}}")).collect();
+    let sum = (1..4_000).map(|i| format!("+\\sqrt{{{i}}}")).collect::<Vec<_>>().concat();
     compare(&format!("$0{sum}$"), &format!("$1{sum}$"));
-    let product: String = (1..3_000).map(|i| format!("(x+{i})")).collect();
+    let product = (1..3_000).map(|i| format!("(x+{i})")).collect::<Vec<_>>().concat();
     compare(&format!("${product}$"), &format!("${product}x$"));
-    let set: String = (1..3_000).map(|i| format!("{i},")).collect();
+    let set = (1..3_000).map(|i| format!("{i},")).collect::<Vec<_>>().concat();
     compare(&format!("$\\{{{set}0\\}}$"), &format!("$\\{{0,{set}0.5\\}}$"));
     let matrix = "1&".repeat(60) + "1\\\\";
     let matrix = format!("\\begin{{pmatrix}}{}\\end{{pmatrix}}", matrix.repeat(60));

@@ -1,0 +1,221 @@
+//! `scalerl bench train` and `scalerl bench head`: timings for shapes given as numbers.
+
+use std::io::Write;
+
+use clap::{Subcommand, ValueEnum};
+use scalerl_model::bench::{HeadBench, Shape, TrainBench, bench_head, bench_train};
+use scalerl_model::device;
+use scalerl_model::head::HeadMode;
+use scalerl_model::network::Activations;
+use scalerl_model::tch::Kind;
+use scalerl_model::train::{ComputeKind, LearnerOptions};
+
+use crate::failure::BadInput;
+
+/// What can be timed on a model.
+#[derive(Debug, Subcommand)]
+pub(crate) enum What {
+    /// Optimizer steps on random tokens: tokens/s, TFLOP/s, memory, where the time goes.
+    Train(TrainArgs),
+    /// The head's modes: error against float64, and time.
+    Head(HeadArgs),
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Mode {
+    Exact,
+    Split,
+    Bf16,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Precision {
+    F32,
+    Bf16,
+}
+
+#[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
+pub(crate) struct TrainArgs {
+    #[arg(long, default_value_t = 4)]
+    layers: i64,
+    #[arg(long, default_value_t = 256)]
+    dim: i64,
+    #[arg(long, default_value_t = 4)]
+    heads: i64,
+    #[arg(long, default_value_t = 2)]
+    kv_heads: i64,
+    #[arg(long, default_value_t = 768)]
+    ffn: i64,
+    #[arg(long, default_value_t = 512)]
+    vocab: i64,
+    /// Sequences of a step.
+    #[arg(long, default_value_t = 8)]
+    batch: usize,
+    /// Tokens of a sequence.
+    #[arg(long, default_value_t = 256)]
+    seq: usize,
+    /// Lengths spread evenly up to --seq instead of all being --seq.
+    #[arg(long)]
+    mixed: bool,
+    /// Most tokens through the network at once; 0 is no limit.
+    #[arg(long, default_value_t = 0)]
+    micro_batch_tokens: usize,
+    #[arg(long, default_value_t = 5)]
+    warmup: usize,
+    #[arg(long, default_value_t = 20)]
+    steps: usize,
+    /// auto, cpu, cuda or cuda:N.
+    #[arg(long, default_value = "auto")]
+    device: String,
+    /// What the network computes in [default: bf16 on CUDA, f32 on the CPU].
+    #[arg(long)]
+    dtype: Option<Precision>,
+    /// Arithmetic of the head [default: split on CUDA, exact on the CPU].
+    #[arg(long)]
+    head: Option<Mode>,
+    /// Hold all logits at once instead of chunks.
+    #[arg(long)]
+    whole_logits: bool,
+    /// Compute activations again in the backward pass.
+    #[arg(long)]
+    recompute: bool,
+    /// CPU threads; 0 leaves libtorch's choice.
+    #[arg(long, default_value_t = 0)]
+    threads: i32,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct HeadArgs {
+    #[arg(long, default_value_t = 4096)]
+    tokens: i64,
+    #[arg(long, default_value_t = 896)]
+    dim: i64,
+    #[arg(long, default_value_t = 151_936)]
+    vocab: i64,
+    #[arg(long, default_value_t = 10)]
+    steps: usize,
+    /// auto, cpu, cuda or cuda:N.
+    #[arg(long, default_value = "auto")]
+    device: String,
+    /// Kind of hidden states and matrix.
+    #[arg(long, default_value = "bf16")]
+    dtype: Precision,
+    /// Print a JSON object per line instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs one bench.
+pub(crate) fn run(what: &What, out: &mut dyn Write) -> anyhow::Result<()> {
+    match what {
+        What::Train(args) => train(args, out),
+        What::Head(args) => head(args, out),
+    }
+}
+
+fn train(args: &TrainArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let device = device::parse(&args.device).map_err(BadInput::new)?;
+    if args.threads > 0 {
+        scalerl_model::tch::set_num_threads(args.threads);
+    }
+    let mut options = LearnerOptions::of(device);
+    options.optimizer.warmup_steps = 0;
+    options.optimizer.lr = 1e-3;
+    match args.dtype {
+        Some(Precision::F32) => options.compute = ComputeKind::Float32,
+        Some(Precision::Bf16) => options.compute = ComputeKind::BFloat16,
+        None => {}
+    }
+    if let Some(mode) = args.head {
+        options.head.mode = match mode {
+            Mode::Exact => HeadMode::Exact,
+            Mode::Split => HeadMode::Split,
+            Mode::Bf16 => HeadMode::Bf16,
+        };
+    }
+    if args.whole_logits {
+        options.head.chunk_bytes = None;
+    }
+    if args.recompute {
+        options.activations = Activations::Recompute;
+    }
+    let shape = Shape {
+        layers: args.layers,
+        width: args.dim,
+        heads: args.heads,
+        kv_heads: args.kv_heads,
+        feed_forward: args.ffn,
+        vocabulary: args.vocab,
+    };
+    let bench = TrainBench {
+        shape,
+        sequences: args.batch,
+        length: args.seq,
+        is_mixed: args.mixed,
+        micro_batch_tokens: args.micro_batch_tokens,
+        warmup: args.warmup,
+        steps: args.steps.max(1),
+        seed: 1,
+        device,
+        options,
+    };
+    let timing = bench_train(&bench).map_err(|error| BadInput::new(&error).hint(error.hint()))?;
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string(&timing)?)?;
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "train scalerl params={:.1}M tokens/step={} ms/step={:.2} tokens/s={:.0} TFLOP/s={:.2} peak={:.2}GB loss={:.4} cpu_ms/step={:.1}",
+        timing.parameters as f64 / 1e6,
+        timing.tokens_per_step,
+        timing.ms_per_step,
+        timing.tokens_per_s,
+        timing.tflops,
+        timing.peak_bytes as f64 / 1e9,
+        timing.loss,
+        timing.cpu_ms_per_step
+    )?;
+    write!(out, "  of which")?;
+    for (part, ms) in &timing.parts_ms {
+        write!(out, " {part}={ms:.2}ms")?;
+    }
+    writeln!(out)?;
+    Ok(())
+}
+
+fn head(args: &HeadArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let device = device::parse(&args.device).map_err(BadInput::new)?;
+    let kind = match args.dtype {
+        Precision::F32 => Kind::Float,
+        Precision::Bf16 => Kind::BFloat16,
+    };
+    let bench = HeadBench {
+        tokens: args.tokens,
+        width: args.dim,
+        vocabulary: args.vocab,
+        steps: args.steps.max(1),
+        device,
+        kind,
+    };
+    for timing in bench_head(&bench)? {
+        if args.json {
+            writeln!(out, "{}", serde_json::to_string(&timing)?)?;
+            continue;
+        }
+        writeln!(
+            out,
+            "head {:<6} error max={:.2e} mean={:.2e}  score={:.2}ms  score+backward={:.2}ms",
+            format!("{:?}", timing.mode).to_lowercase(),
+            timing.largest_error,
+            timing.mean_error,
+            timing.score_ms,
+            timing.score_and_backward_ms
+        )?;
+    }
+    Ok(())
+}

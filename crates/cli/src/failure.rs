@@ -1,0 +1,53 @@
+//! How a command fails: `error:` with its causes, `hint:` where one is known, and the exit code.
+//!
+//! 0 done, 1 the work failed, 2 wrong use or bad input.
+
+use std::fmt;
+use std::io::{ErrorKind, Write};
+use std::process::ExitCode;
+
+/// Wrong use or bad input, with what to do about it.
+#[derive(Debug)]
+pub(crate) struct BadInput {
+    message: String,
+    hint: Option<String>,
+}
+
+impl BadInput {
+    pub(crate) fn new(message: impl fmt::Display) -> Self {
+        Self { message: message.to_string(), hint: None }
+    }
+
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+}
+
+impl fmt::Display for BadInput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for BadInput {}
+
+/// Prints a failure and gives its exit code.
+pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+    let is_closed_pipe = error
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|error| error.kind() == ErrorKind::BrokenPipe);
+    if is_closed_pipe {
+        return ExitCode::SUCCESS;
+    }
+    let mut err = std::io::stderr().lock();
+    // Nothing is left to tell anyone if standard error is gone.
+    let _ = writeln!(err, "error: {error}");
+    for cause in error.chain().skip(1) {
+        let _ = writeln!(err, "  because: {cause}");
+    }
+    let bad_input = error.chain().find_map(|cause| cause.downcast_ref::<BadInput>());
+    if let Some(hint) = bad_input.and_then(|bad| bad.hint.as_ref()) {
+        let _ = writeln!(err, "hint: {hint}");
+    }
+    ExitCode::from(if bad_input.is_some() { 2 } else { 1 })
+}

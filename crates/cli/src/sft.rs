@@ -1,0 +1,136 @@
+//! `scalerl sft`: supervised fine-tuning on chat or prompt/completion JSONL.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use scalerl_model::sft::{Progress, SftOptions};
+use scalerl_model::train::AdamWConfig;
+use scalerl_model::{device, hub, sft};
+
+use crate::failure::BadInput;
+
+/// Options of `sft`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Folder of the model to start from, or a name on the Hugging Face hub.
+    #[arg(long)]
+    model: String,
+    /// Start from random weights; the folder needs config.json and a tokenizer only.
+    #[arg(long)]
+    from_scratch: bool,
+    /// Training examples, JSONL: {"messages": […]} or {"prompt": …, "completion": …}.
+    #[arg(long)]
+    train: PathBuf,
+    /// Examples for the validation loss.
+    #[arg(long)]
+    validation: Option<PathBuf>,
+    /// Folder of the run: options, metrics, checkpoints, and the finished model.
+    #[arg(long)]
+    out: PathBuf,
+    /// Go on with the run in --out from its last checkpoint.
+    #[arg(long)]
+    resume: bool,
+    #[arg(long, default_value_t = 1000)]
+    steps: u64,
+    /// Examples of one step.
+    #[arg(long, default_value_t = 32)]
+    batch: usize,
+    /// Longer examples are left out.
+    #[arg(long, default_value_t = 4096)]
+    max_tokens: usize,
+    /// Most tokens that pass through the network at once.
+    #[arg(long, default_value_t = 16384)]
+    micro_batch_tokens: usize,
+    #[arg(long, default_value_t = 1e-5)]
+    lr: f64,
+    #[arg(long, default_value_t = 50)]
+    warmup_steps: u64,
+    #[arg(long, default_value_t = 0.01)]
+    weight_decay: f64,
+    /// Gradients are scaled down to this norm; 0 leaves them alone.
+    #[arg(long, default_value_t = 1.0)]
+    max_gradient_norm: f64,
+    #[arg(long, default_value_t = 100)]
+    validate_every: u64,
+    #[arg(long, default_value_t = 100)]
+    save_every: u64,
+    /// Checkpoints to keep.
+    #[arg(long, default_value_t = 2)]
+    keep: usize,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Compute activations again in the backward pass: less memory, more time.
+    #[arg(long)]
+    recompute: bool,
+    /// auto, cpu, cuda or cuda:N.
+    #[arg(long, default_value = "auto")]
+    device: String,
+}
+
+/// Trains and prints a line per step.
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
+    let device = device::parse(&args.device).map_err(BadInput::new)?;
+    let model =
+        hub::resolve(&args.model).map_err(|error| BadInput::new(&error).hint(error.hint()))?;
+    let options = SftOptions {
+        model,
+        is_from_scratch: args.from_scratch,
+        train: args.train.clone(),
+        validation: args.validation.clone(),
+        steps: args.steps,
+        examples_per_step: args.batch,
+        max_tokens: args.max_tokens,
+        micro_batch_tokens: args.micro_batch_tokens,
+        optimizer: AdamWConfig {
+            lr: args.lr,
+            warmup_steps: args.warmup_steps,
+            weight_decay: args.weight_decay,
+            max_gradient_norm: args.max_gradient_norm,
+            epsilon: 1e-8,
+            ..AdamWConfig::default()
+        },
+        validate_every: args.validate_every,
+        save_every: args.save_every,
+        keep: args.keep,
+        seed: args.seed,
+        is_recomputing: args.recompute,
+    };
+    let mut failed_to_print = None;
+    let outcome = sft::run(&options, &args.out, device, args.resume, &mut |progress| {
+        let printed = print(progress, out);
+        failed_to_print = failed_to_print.take().or(printed.err());
+    })
+    .map_err(|error| BadInput::new(&error).hint(error.hint()))?;
+    if let Some(error) = failed_to_print {
+        return Err(error.into());
+    }
+    writeln!(out, "finished: {}", outcome.model.display())?;
+    Ok(())
+}
+
+fn print(progress: &Progress, out: &mut dyn Write) -> std::io::Result<()> {
+    match progress {
+        Progress::Started { examples, too_long, parameters, resumed_at } => {
+            write!(out, "{examples} examples, {:.1}M parameters", *parameters as f64 / 1e6)?;
+            if *too_long > 0 {
+                write!(out, ", {too_long} examples left out as too long")?;
+            }
+            if *resumed_at > 0 {
+                write!(out, ", going on after step {resumed_at}")?;
+            }
+            writeln!(out)
+        }
+        Progress::Line(line) => match line.get("validation_loss") {
+            Some(loss) => writeln!(out, "step {:>6}  validation loss {loss:.4}", line["step"]),
+            None => writeln!(
+                out,
+                "step {:>6}  loss {:.4}  gradient norm {:.3}  lr {:.2e}  {} tokens",
+                line["step"],
+                line["loss"].as_f64().unwrap_or(f64::NAN),
+                line["gradient_norm"].as_f64().unwrap_or(f64::NAN),
+                line["lr"].as_f64().unwrap_or(f64::NAN),
+                line["tokens"],
+            ),
+        },
+    }
+}

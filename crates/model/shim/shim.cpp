@@ -1,0 +1,233 @@
+// What tch lacks, as a C interface: fused AdamW, gradients set free, backward from any tensor, own
+// autograd nodes, allocator statistics, the current stream.
+//
+// Every function returns 0, or 1 after it has stored a sentence for scalerl_last_error(): no C++
+// exception may cross into Rust. Nothing here is linked against CUDA; libtorch_cuda is opened at
+// run time where a driver is present, and everything else goes through torch's device-neutral hooks.
+//
+// Not here: numeric loops (fused.cpp).
+
+#include <ATen/ATen.h>
+#include <ATen/Context.h>
+#include <ATen/DeviceAccelerator.h>
+#include <ATen/ops/_flash_attention_forward.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <dlfcn.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <string>
+#include <vector>
+
+namespace {
+
+thread_local std::string last_error;
+
+template <typename Body>
+int guarded(Body&& body) {
+  try {
+    body();
+    return 0;
+  } catch (const c10::Error& error) {
+    last_error = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    last_error = error.what();
+  } catch (...) {
+    last_error = "an unknown C++ exception";
+  }
+  return 1;
+}
+
+std::vector<at::Tensor> list(at::Tensor* const* tensors, int64_t count) {
+  std::vector<at::Tensor> out;
+  out.reserve(count);
+  for (int64_t i = 0; i < count; ++i) out.push_back(*tensors[i]);
+  return out;
+}
+
+// Calls back into Rust with the gradient of one output; Rust answers with one gradient per input.
+using Backward = int (*)(void* state, at::Tensor* grad, at::Tensor** grads_out, int64_t count);
+using Drop = void (*)(void* state);
+
+struct RustNode : public torch::autograd::Node {
+  Backward backward = nullptr;
+  Drop drop = nullptr;
+  void* state = nullptr;
+  int64_t inputs = 0;
+
+  ~RustNode() override { release_variables(); }
+
+  std::string name() const override { return "RustNode"; }
+
+  void release_variables() override {
+    if (state != nullptr) drop(state);
+    state = nullptr;
+  }
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& grads) override {
+    TORCH_CHECK(state != nullptr, "this graph was already used by a backward pass");
+    torch::autograd::variable_list out(inputs);
+    if (!grads[0].defined()) return out;
+    std::vector<at::Tensor*> raw(inputs, nullptr);
+    at::NoGradGuard no_grad;
+    const int code = backward(state, &grads[0], raw.data(), inputs);
+    for (int64_t i = 0; i < inputs; ++i) {
+      if (raw[i] == nullptr) continue;
+      out[i] = std::move(*raw[i]);
+      delete raw[i];
+    }
+    TORCH_CHECK(code == 0, "the backward pass of an operation failed: ", last_error);
+    return out;
+  }
+};
+
+}  // namespace
+
+extern "C" {
+
+const char* scalerl_last_error() { return last_error.c_str(); }
+
+void scalerl_set_error(const char* text) { last_error = text; }
+
+// Opens libtorch_cuda where an NVIDIA driver is present. 0: opened; 1: not, with the reason.
+int scalerl_open_cuda() {
+  return guarded([] {
+    TORCH_CHECK(dlopen("libcuda.so.1", RTLD_LAZY | RTLD_GLOBAL) != nullptr, "no NVIDIA driver (libcuda.so.1 not found)");
+    TORCH_CHECK(dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) != nullptr, dlerror());
+  });
+}
+
+// Whether a shared library can be opened; the reason is kept when it cannot.
+int scalerl_can_open(const char* name) {
+  return guarded([&] {
+    void* handle = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+    TORCH_CHECK(handle != nullptr, dlerror());
+  });
+}
+
+// FP32 products are FP32 products: never TF32, and bf16 ones accumulate in FP32 throughout.
+int scalerl_exact_matmuls() {
+  return guarded([] {
+    at::globalContext().setFloat32MatmulPrecision("highest");
+    at::globalContext().setAllowTF32CuDNN(false);
+    at::globalContext().setAllowBF16ReductionCuBLAS(false, true);
+  });
+}
+
+int scalerl_grad_enabled() { return at::GradMode::is_enabled() ? 1 : 0; }
+
+int scalerl_device_memory(int32_t device, uint64_t* free_bytes, uint64_t* total_bytes) {
+  return guarded([&] {
+    const auto info = at::accelerator::getMemoryInfo(static_cast<c10::DeviceIndex>(device));
+    *free_bytes = info.first;
+    *total_bytes = info.second;
+  });
+}
+
+int scalerl_peak_memory(int32_t device, uint64_t* allocated, uint64_t* reserved) {
+  return guarded([&] {
+    const auto stats = at::accelerator::getDeviceStats(static_cast<c10::DeviceIndex>(device));
+    *allocated = stats.allocated_bytes[0].peak;
+    *reserved = stats.reserved_bytes[0].peak;
+  });
+}
+
+int scalerl_reset_peak(int32_t device) {
+  return guarded([&] { at::accelerator::resetPeakStats(static_cast<c10::DeviceIndex>(device)); });
+}
+
+int scalerl_empty_cache() {
+  return guarded([] { at::accelerator::emptyCache(); });
+}
+
+int scalerl_synchronize(int32_t device) {
+  return guarded([&] { at::accelerator::synchronizeDevice(static_cast<c10::DeviceIndex>(device)); });
+}
+
+// The CUstream that torch works on now, for kernels launched beside it.
+int scalerl_current_stream(int32_t device, void** stream) {
+  return guarded([&] {
+    const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
+    const c10::Stream current = guard.getStream(c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device)));
+    *stream = guard.getStreamNativeHandle(current);
+  });
+}
+
+int scalerl_backward(at::Tensor* const* outputs, at::Tensor* const* grads, int64_t count) {
+  return guarded([&] { torch::autograd::backward(list(outputs, count), list(grads, count)); });
+}
+
+// Moves the gradient out of a leaf; *grad stays null when there is none.
+int scalerl_take_grad(at::Tensor* leaf, at::Tensor** grad) {
+  return guarded([&] {
+    at::Tensor& held = leaf->mutable_grad();
+    *grad = held.defined() ? new at::Tensor(held) : nullptr;
+    held.reset();
+  });
+}
+
+// Hangs a Rust backward behind `output`, which was computed without autograd.
+int scalerl_attach(at::Tensor* output, at::Tensor* const* inputs, int64_t count, Backward backward, Drop drop, void* state) {
+  std::shared_ptr<RustNode> node;
+  const int code = guarded([&] {
+    node = std::shared_ptr<RustNode>(new RustNode(), torch::autograd::deleteNode);
+    node->drop = drop;
+    node->state = state;
+    node->backward = backward;
+    node->inputs = count;
+    node->set_next_edges(torch::autograd::collect_next_edges(list(inputs, count)));
+    torch::autograd::set_history(*output, node);
+  });
+  if (!node) drop(state);
+  return code;
+}
+
+int scalerl_fused_adamw(
+    at::Tensor* const* parameters, at::Tensor* const* grads, at::Tensor* const* first, at::Tensor* const* second,
+    at::Tensor* const* steps, int64_t count, double lr, double beta1, double beta2, double weight_decay, double epsilon,
+    at::Tensor* divisor, at::Tensor* skip) {
+  return guarded([&] {
+    at::NoGradGuard no_grad;
+    auto step_list = list(steps, count);
+    at::_foreach_add_(step_list, 1);
+    // The kernel divides every gradient by grad_scale: clipping costs no pass of its own.
+    at::_fused_adamw_(
+        list(parameters, count), list(grads, count), list(first, count), list(second, count), {}, step_list, lr, beta1,
+        beta2, weight_decay, epsilon, false, false, *divisor, *skip);
+    // A skipped step is not a step.
+    at::_foreach_sub_(step_list, std::vector<at::Tensor>(count, *skip));
+  });
+}
+
+// target[i] += source[i], across kinds; with `replace`, target[i] = source[i].
+int scalerl_foreach_into(at::Tensor* const* targets, at::Tensor* const* sources, int64_t count, int replace) {
+  return guarded([&] {
+    at::NoGradGuard no_grad;
+    if (replace != 0) {
+      at::_foreach_copy_(list(targets, count), list(sources, count));
+    } else {
+      at::_foreach_add_(list(targets, count), list(sources, count));
+    }
+  });
+}
+
+int scalerl_global_norm(at::Tensor* const* tensors, int64_t count, at::Tensor** norm) {
+  return guarded([&] {
+    at::NoGradGuard no_grad;
+    *norm = new at::Tensor(at::linalg_vector_norm(at::stack(at::_foreach_norm(list(tensors, count), 2)), 2));
+  });
+}
+
+// Flash attention over packed sequences (CUDA). q: [tokens, heads, width]; differentiable.
+int scalerl_flash_varlen(
+    at::Tensor* q, at::Tensor* k, at::Tensor* v, at::Tensor* starts, int64_t longest, double scale, at::Tensor** out) {
+  return guarded([&] {
+    auto result = at::_flash_attention_forward(
+        *q, *k, *v, *starts, *starts, longest, longest, 0.0, /*is_causal=*/true, /*return_debug_mask=*/false, scale);
+    *out = new at::Tensor(std::get<0>(result));
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,91 @@
+//! A model: from a Hugging Face folder, from the hub, or from nothing but a config.
+
+use std::path::{Path, PathBuf};
+
+use tch::{Device, Kind, TchError, Tensor};
+
+use crate::config::ModelConfig;
+use crate::device;
+use crate::error::LoadError;
+use crate::layout::{Parameter, Start, layout};
+use crate::network::Network;
+use crate::save::{ModelToSave, SaveKind, save_model};
+use crate::weights::WeightFiles;
+
+/// A network with its parameters and where it came from.
+pub struct Model {
+    pub config: ModelConfig,
+    pub layout: Vec<Parameter>,
+    /// In the order of `layout`.
+    pub parameters: Vec<Tensor>,
+    pub network: Network,
+    /// The folder whose tokenizer belongs to this model.
+    pub folder: Option<PathBuf>,
+}
+
+impl Model {
+    /// Reads a folder with config.json and safetensors.
+    pub fn load(folder: &Path, kind: Kind, device: Device) -> Result<Self, LoadError> {
+        device::open();
+        if !folder.is_dir() {
+            return Err(LoadError::NoFolder { name: folder.display().to_string() });
+        }
+        let config = ModelConfig::load(&folder.join("config.json"))?;
+        let table = layout(&config);
+        let parameters = WeightFiles::open(folder)?.read(&table, kind, device)?;
+        Ok(Self::over(config, parameters, Some(folder.to_path_buf()))?)
+    }
+
+    /// A random model. The same seed gives the same numbers on every device.
+    pub fn random(
+        config: ModelConfig,
+        seed: i64,
+        kind: Kind,
+        device: Device,
+    ) -> Result<Self, LoadError> {
+        device::open();
+        tch::manual_seed(seed);
+        let cpu = (Kind::Float, Device::Cpu);
+        let parameters = layout(&config)
+            .iter()
+            .map(|parameter| {
+                let shape = &parameter.shape[..];
+                let tensor = match parameter.start {
+                    Start::Normal => {
+                        Tensor::f_randn(shape, cpu)?.f_mul_scalar(config.initial_spread)?
+                    }
+                    Start::Ones => Tensor::f_ones(shape, cpu)?,
+                    Start::Zeros => Tensor::f_zeros(shape, cpu)?,
+                };
+                tensor.f_to_kind(kind)?.f_to_device(device)
+            })
+            .collect::<Result<Vec<_>, TchError>>()?;
+        Ok(Self::over(config, parameters, None)?)
+    }
+
+    /// A model over parameters that follow the config's layout.
+    pub fn over(
+        config: ModelConfig,
+        parameters: Vec<Tensor>,
+        folder: Option<PathBuf>,
+    ) -> Result<Self, TchError> {
+        let layout = layout(&config);
+        let network = Network::new(&config, &layout, &parameters)?;
+        Ok(Self { config, layout, parameters, network, folder })
+    }
+
+    /// Writes a folder that transformers and vLLM load, with the tokenizer this model came with.
+    pub fn save(&self, folder: &Path, kind: SaveKind) -> Result<(), LoadError> {
+        let model = ModelToSave {
+            config: &self.config,
+            parameters: &self.parameters,
+            kind,
+            companions: self.folder.as_deref(),
+        };
+        save_model(&model, folder)
+    }
+
+    pub fn device(&self) -> Device {
+        self.network.device()
+    }
+}

@@ -1,0 +1,109 @@
+//! Typed access to the keys of a JSON object, with errors that name file and key.
+//!
+//! Model folders come from many writers: a key may be absent, `null`, or of another type. Absent
+//! and `null` mean the same here; another type is an error and never a default.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::error::LoadError;
+
+/// The keys of one JSON object of the file `path`.
+#[derive(Debug, Clone)]
+pub(crate) struct Keys<'a> {
+    map: &'a Map<String, Value>,
+    path: &'a Path,
+}
+
+impl<'a> Keys<'a> {
+    pub(crate) fn new(map: &'a Map<String, Value>, path: &'a Path) -> Self {
+        Self { map, path }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.path
+    }
+
+    pub(crate) fn bad(
+        &self,
+        key: &'static str,
+        found: impl std::fmt::Display,
+        problem: impl Into<String>,
+    ) -> LoadError {
+        let (path, found) = (self.path.to_path_buf(), format!("{found}"));
+        LoadError::BadValue { path, key, found, problem: problem.into() }
+    }
+
+    fn get(&self, key: &'static str) -> Option<&'a Value> {
+        self.map.get(key).filter(|value| !value.is_null())
+    }
+
+    fn need<T>(&self, key: &'static str, value: Option<T>) -> Result<T, LoadError> {
+        value.ok_or_else(|| LoadError::MissingKey { path: self.path.to_path_buf(), key })
+    }
+
+    /// A positive whole number.
+    fn count_or_none(&self, key: &'static str) -> Result<Option<i64>, LoadError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        match value.as_i64().filter(|count| (1..1 << 40).contains(count)) {
+            Some(count) => Ok(Some(count)),
+            None => Err(self.bad(key, value, "a positive whole number is needed")),
+        }
+    }
+
+    pub(crate) fn count(&self, key: &'static str) -> Result<i64, LoadError> {
+        self.need(key, self.count_or_none(key)?)
+    }
+
+    pub(crate) fn count_or(&self, key: &'static str, default: i64) -> Result<i64, LoadError> {
+        Ok(self.count_or_none(key)?.unwrap_or(default))
+    }
+
+    fn number_or_none(&self, key: &'static str) -> Result<Option<f64>, LoadError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        match value.as_f64().filter(|number| number.is_finite()) {
+            Some(number) => Ok(Some(number)),
+            None => Err(self.bad(key, value, "a number is needed")),
+        }
+    }
+
+    pub(crate) fn number(&self, key: &'static str) -> Result<f64, LoadError> {
+        self.need(key, self.number_or_none(key)?)
+    }
+
+    pub(crate) fn number_or(&self, key: &'static str, default: f64) -> Result<f64, LoadError> {
+        Ok(self.number_or_none(key)?.unwrap_or(default))
+    }
+
+    pub(crate) fn flag_or(&self, key: &'static str, default: bool) -> Result<bool, LoadError> {
+        let Some(value) = self.get(key) else { return Ok(default) };
+        value.as_bool().ok_or_else(|| self.bad(key, value, "true or false is needed"))
+    }
+
+    pub(crate) fn text_or_none(&self, key: &'static str) -> Result<Option<&'a str>, LoadError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        value.as_str().map(Some).ok_or_else(|| self.bad(key, value, "a string is needed"))
+    }
+
+    pub(crate) fn text(&self, key: &'static str) -> Result<&'a str, LoadError> {
+        self.need(key, self.text_or_none(key)?)
+    }
+
+    pub(crate) fn object_or_none(&self, key: &'static str) -> Result<Option<Self>, LoadError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        match value.as_object() {
+            Some(map) => Ok(Some(Self { map, path: self.path })),
+            None => Err(self.bad(key, value, "an object is needed")),
+        }
+    }
+
+    /// A list of whole numbers, zero or more each.
+    pub(crate) fn indices_or_none(&self, key: &'static str) -> Result<Option<Vec<i64>>, LoadError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let parsed = value.as_array().and_then(|items| {
+            items.iter().map(|item| item.as_i64().filter(|i| *i >= 0)).collect::<Option<Vec<_>>>()
+        });
+        parsed.map(Some).ok_or_else(|| self.bad(key, value, "a list of whole numbers is needed"))
+    }
+}

@@ -1,0 +1,38 @@
+//! Transformers on libtorch: Hugging Face models, FP32 heads, and the training step.
+//!
+//! In reading order: a folder (`folder.rs`) holds a config (`config.rs`), weights (`weights.rs`,
+//! cut up as `layout.rs` says), a tokenizer and a chat template. `network` runs packed sequences
+//! forward; `head.rs` turns hidden states into log-probs without ever holding all logits; `train`
+//! takes optimizer steps. `sft` is the trainer for supervised fine-tuning.
+//!
+//! libtorch comes through tch; what tch lacks is in the C++ shim (`shim.rs`). CUDA is looked for
+//! at run time (`device.rs`): the same binary runs with and without a GPU.
+//!
+//! Not here: sampling, RL losses (they hand in a gradient per token), anything asynchronous.
+
+pub mod bench;
+mod calendar;
+pub mod config;
+pub mod device;
+pub mod error;
+pub mod folder;
+mod fused;
+pub mod head;
+pub mod hub;
+mod json;
+mod layer_config;
+pub mod layout;
+pub mod network;
+pub mod ops;
+pub mod packed;
+pub mod save;
+pub mod sft;
+pub mod shim;
+pub mod stopwatch;
+pub mod template;
+pub mod tensor_file;
+pub mod tokenizer;
+pub mod train;
+pub mod weights;
+
+pub use tch;

@@ -1,0 +1,251 @@
+//! Causal attention over packed sequences, behind the trait that generators implement too.
+//!
+//! A layer computes queries, keys and values and hands them to an [`Attend`]; whether keys come
+//! from this batch (training, here) or from a paged cache (generation) is not its business.
+//!
+//! On CUDA one flash-attention call serves all sequences. The CPU kernel wants rectangles, so
+//! sequences of similar length are laid out as one, padded at their ends: causality hides the
+//! padding from every real token. Equal lengths need no copy at all.
+//!
+//! Chunked attention is attention over shorter sequences: chunks are cut and treated alike.
+
+use tch::{Device, Kind, TchError, Tensor};
+
+use crate::config::Span;
+use crate::ops::reorder;
+use crate::shim;
+
+/// Queries [n, heads, width], keys and values [n, kv_heads, width], rotated already.
+pub struct Heads {
+    pub q: Tensor,
+    pub k: Tensor,
+    pub v: Tensor,
+}
+
+/// Where a layer's attention comes from.
+pub trait Attend {
+    /// Returns [n, heads, width].
+    fn attend(&self, layer: usize, span: Span, heads: &Heads) -> Result<Tensor, TchError>;
+}
+
+/// Attention of a packed batch to itself.
+pub struct PackedAttention {
+    plans: Vec<(Span, Plan)>,
+}
+
+impl PackedAttention {
+    /// Prepares the spans that a model's layers use.
+    pub fn new(lengths: &[i64], spans: &[Span], device: Device) -> Result<Self, TchError> {
+        let mut plans: Vec<(Span, Plan)> = Vec::new();
+        for &span in spans {
+            if plans.iter().any(|(known, _)| *known == span) {
+                continue;
+            }
+            let plan = match span {
+                Span::Full => Plan::new(lengths, device)?,
+                Span::Chunk(size) => Plan::new(&chunks(lengths, size), device)?,
+            };
+            plans.push((span, plan));
+        }
+        Ok(Self { plans })
+    }
+}
+
+impl Attend for PackedAttention {
+    fn attend(&self, _layer: usize, span: Span, heads: &Heads) -> Result<Tensor, TchError> {
+        let plan = self.plans.iter().find(|(known, _)| *known == span);
+        plan.expect("spans were prepared from the same config").1.attend(heads)
+    }
+}
+
+fn chunks(lengths: &[i64], size: i64) -> Vec<i64> {
+    lengths
+        .iter()
+        .flat_map(|&length| (0..length).step_by(size as usize).map(move |at| size.min(length - at)))
+        .collect()
+}
+
+/// How the sequences of one span are laid out.
+enum Plan {
+    /// All of one length: a view.
+    Equal { count: i64, length: i64 },
+    /// CUDA: cumulative starts.
+    Flash { starts: Tensor, longest: i64 },
+    /// CPU: rectangles of similar lengths.
+    Rectangles { shapes: Vec<(i64, i64)>, layout: Tensor, back: Tensor, padding: Option<Tensor> },
+}
+
+/// A rectangle takes sequences down to this share of its longest.
+const SIMILAR: f64 = 0.8;
+
+impl Plan {
+    fn new(lengths: &[i64], device: Device) -> Result<Self, TchError> {
+        let longest = lengths.iter().copied().max().unwrap_or(0);
+        if device != Device::Cpu {
+            let mut total = 0;
+            let mut starts = vec![0_i32];
+            starts.extend(lengths.iter().map(|length| {
+                total += *length as i32;
+                total
+            }));
+            let starts = Tensor::f_from_slice(&starts)?.f_to_device(device)?;
+            return Ok(Self::Flash { starts, longest });
+        }
+        if lengths.iter().all(|length| *length == longest) {
+            return Ok(Self::Equal { count: lengths.len() as i64, length: longest });
+        }
+        Self::rectangles(lengths)
+    }
+
+    fn rectangles(lengths: &[i64]) -> Result<Self, TchError> {
+        let mut starts = vec![0];
+        for length in lengths {
+            starts.push(starts[starts.len() - 1] + length);
+        }
+        let mut order: Vec<usize> = (0..lengths.len()).collect();
+        order.sort_by_key(|&index| (std::cmp::Reverse(lengths[index]), index));
+        let (mut shapes, mut layout, mut padding) = (Vec::new(), Vec::new(), Vec::new());
+        let mut back = vec![0_i64; starts[lengths.len()] as usize];
+        for group in order.chunk_by(|&a, &b| lengths[a] == lengths[b]).collect::<Vec<_>>() {
+            let length = lengths[group[0]];
+            let joins = shapes.last().is_some_and(|&(_, top)| {
+                // Few large calls beat many small ones: tiny groups may pad more.
+                length as f64 >= SIMILAR * top as f64
+            });
+            if !joins {
+                shapes.push((0, length));
+            }
+            let (count, top) = shapes.last_mut().expect("pushed above");
+            *count += group.len() as i64;
+            for &sequence in group {
+                for position in 0..*top {
+                    let at = layout.len() as i64;
+                    let row = starts[sequence] + position;
+                    if position < length {
+                        back[row as usize] = at;
+                        layout.push(row);
+                    } else {
+                        padding.push(at);
+                        layout.push(0);
+                    }
+                }
+            }
+        }
+        let padding = (!padding.is_empty()).then(|| Tensor::f_from_slice(&padding)).transpose()?;
+        Ok(Self::Rectangles {
+            shapes,
+            layout: Tensor::f_from_slice(&layout)?,
+            back: Tensor::f_from_slice(&back)?,
+            padding,
+        })
+    }
+
+    fn attend(&self, heads: &Heads) -> Result<Tensor, TchError> {
+        match self {
+            Self::Equal { count, length } => rectangle(heads, *count, *length),
+            Self::Flash { starts, longest } => {
+                let (q, k, v) = (&heads.q, &heads.k, &heads.v);
+                if q.kind() == Kind::Float {
+                    return flash_in_bf16_is_refused();
+                }
+                let scale = 1.0 / (q.size()[2] as f64).sqrt();
+                shim::flash_varlen([q, k, v], starts, *longest, scale)
+            }
+            Self::Rectangles { shapes, layout, back, padding } => {
+                let padding = padding.as_ref();
+                let lay = |x: &Tensor| reorder(x, layout, back, (padding, None));
+                let all = Heads { q: lay(&heads.q)?, k: lay(&heads.k)?, v: lay(&heads.v)? };
+                let sizes: Vec<i64> = shapes.iter().map(|(count, length)| count * length).collect();
+                let [q, k, v] =
+                    [&all.q, &all.k, &all.v].map(|x| x.f_split_with_sizes(&sizes[..], 0));
+                let (q, k, v) = (q?, k?, v?);
+                let mut parts = Vec::with_capacity(shapes.len());
+                for (index, &(count, length)) in shapes.iter().enumerate() {
+                    let part = |list: &[Tensor]| list[index].shallow_clone();
+                    let heads = Heads { q: part(&q), k: part(&k), v: part(&v) };
+                    parts.push(rectangle(&heads, count, length)?);
+                }
+                reorder(&Tensor::f_cat(&parts, 0)?, back, layout, (None, padding))
+            }
+        }
+    }
+}
+
+fn flash_in_bf16_is_refused() -> Result<Tensor, TchError> {
+    Err(TchError::Torch(
+        "flash attention on CUDA works in bfloat16; choose compute kind bf16".to_owned(),
+    ))
+}
+
+/// `count` sequences of one length.
+fn rectangle(heads: &Heads, count: i64, length: i64) -> Result<Tensor, TchError> {
+    let shaped = |x: &Tensor| -> Result<Tensor, TchError> {
+        let (_, h, d) = x.size3()?;
+        x.f_view([count, length, h, d])?.f_transpose(1, 2)
+    };
+    let is_grouped = heads.q.size()[1] != heads.k.size()[1];
+    let (q, k, v) = (shaped(&heads.q)?, shaped(&heads.k)?, shaped(&heads.v)?);
+    let out = Tensor::f_scaled_dot_product_attention(
+        &q,
+        &k,
+        &v,
+        None::<&Tensor>,
+        0.0,
+        true,
+        None,
+        is_grouped,
+    )?;
+    let (_, h, d) = heads.q.size3()?;
+    out.f_transpose(1, 2)?.f_reshape([count * length, h, d])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_cut_each_sequence_from_its_start() {
+        assert_eq!(chunks(&[5, 2, 8], 4), [4, 1, 2, 4, 4]);
+    }
+
+    /// One sequence at a time is the definition; a packed batch must not differ from it.
+    #[test]
+    fn packing_changes_nothing_for_any_mix_of_lengths() {
+        tch::manual_seed(1);
+        for lengths in [vec![4, 4, 4], vec![9, 1, 8, 3, 9], vec![1], vec![17, 16, 2, 2]] {
+            let n: i64 = lengths.iter().sum();
+            let make = |h: i64| {
+                Tensor::randn([n, h, 8], (Kind::Float, Device::Cpu)).set_requires_grad(true)
+            };
+            let heads = Heads { q: make(4), k: make(2), v: make(2) };
+            let weights = Tensor::randn([n, 4, 8], (Kind::Float, Device::Cpu));
+            let gradients = |out: &Tensor| {
+                (out * &weights).sum(Kind::Float).backward();
+                [&heads.q, &heads.k, &heads.v].map(|x| {
+                    let mut leaf = x.shallow_clone();
+                    let grad = leaf.grad().copy();
+                    leaf.zero_grad();
+                    grad
+                })
+            };
+            let plan = PackedAttention::new(&lengths, &[Span::Full], Device::Cpu).unwrap();
+            let packed = plan.attend(0, Span::Full, &heads).unwrap();
+            let packed_grads = gradients(&packed);
+            let mut at = 0;
+            let alone: Vec<Tensor> = lengths
+                .iter()
+                .map(|&length| {
+                    let cut = |x: &Tensor| x.narrow(0, at, length);
+                    let one = Heads { q: cut(&heads.q), k: cut(&heads.k), v: cut(&heads.v) };
+                    at += length;
+                    rectangle(&one, 1, length).unwrap()
+                })
+                .collect();
+            let alone = Tensor::cat(&alone, 0);
+            assert!(packed.allclose(&alone, 1e-5, 1e-6, false), "{lengths:?}");
+            for (packed, alone) in packed_grads.iter().zip(gradients(&alone)) {
+                assert!(packed.allclose(&alone, 1e-4, 1e-5, false), "gradients of {lengths:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Mixture of experts: a router, grouped products over the experts, and how even the load is.
+//!
+//! Tokens are sorted by expert, so each expert works on one block of rows. On CUDA all blocks are
+//! one grouped product; on the CPU a product per expert that has rows.
+//!
+//! Legend: n tokens, k experts per token, e experts, d width, f expert width.
+
+use tch::{Device, Kind, TchError, Tensor};
+
+use crate::config::Gate;
+use crate::ops::{reorder, swiglu};
+
+/// How the tokens of one layer spread over its experts.
+#[derive(Debug)]
+pub struct ExpertLoad {
+    /// [e] tokens sent to each expert.
+    pub tokens: Tensor,
+    /// [e] mean router probability of each expert.
+    pub probability: Tensor,
+}
+
+impl ExpertLoad {
+    /// Switch Transformer's measure (arXiv 2101.03961, eq. 4, without its factor): the sum over
+    /// experts of token share × probability, times the number of experts. 1 when even.
+    pub fn imbalance(&self) -> Result<f64, TchError> {
+        let tokens = self.tokens.f_to_kind(Kind::Float)?;
+        let share = tokens.f_div(&tokens.f_sum(Kind::Float)?)?;
+        let even = self.probability.size()[0] as f64;
+        Ok(even * share.f_mul(&self.probability)?.f_sum(Kind::Float)?.f_double_value(&[])?)
+    }
+
+    /// Share of the busiest expert times the number of experts. 1 when even.
+    pub fn busiest(&self) -> Result<f64, TchError> {
+        let tokens = self.tokens.f_to_kind(Kind::Float)?;
+        let (top, all) = (tokens.f_max()?, tokens.f_sum(Kind::Float)?);
+        Ok(top.f_div(&all)?.f_double_value(&[])? * self.tokens.size()[0] as f64)
+    }
+}
+
+/// The experts of one layer.
+pub(crate) struct Experts {
+    pub(crate) router_ed: Tensor,
+    /// [e, 2 f, d]
+    pub(crate) gate_up: Tensor,
+    /// [e, d, f]
+    pub(crate) down: Tensor,
+    pub(crate) active: i64,
+    pub(crate) gate: Gate,
+}
+
+struct Routed {
+    /// [n, k]
+    experts: Tensor,
+    /// [n, k], in the kind of the activations.
+    weights: Tensor,
+    load: ExpertLoad,
+}
+
+impl Experts {
+    pub(crate) fn forward(&self, x_nd: &Tensor) -> Result<(Tensor, ExpertLoad), TchError> {
+        let (n, d) = x_nd.size2()?;
+        let k = self.active;
+        let routed = self.route(x_nd)?;
+        // One row per (token, chosen expert), sorted by expert.
+        let flat = routed.experts.f_reshape([n * k])?;
+        let (_, order) = flat.f_sort_stable(true, 0, false)?;
+        let inverse = order.f_argsort(0, false)?;
+        let mut rows = x_nd.f_unsqueeze(1)?.f_expand([n, k, d], false)?;
+        if self.gate == Gate::SigmoidInput {
+            rows = rows.f_mul(&routed.weights.f_unsqueeze(-1)?)?;
+        }
+        let rows = reorder(&rows.f_reshape([n * k, d])?, &order, &inverse, (None, None))?;
+        let out = self.blocks(&rows, &routed.load.tokens)?;
+        let out = reorder(&out, &inverse, &order, (None, None))?.f_view([n, k, d])?;
+        let out = if self.gate == Gate::SigmoidInput {
+            out
+        } else {
+            out.f_mul(&routed.weights.f_unsqueeze(-1)?)?
+        };
+        let sum =
+            if k == 1 { out.f_squeeze_dim(1)? } else { out.f_sum_dim_intlist(1, false, None)? };
+        Ok((sum, routed.load))
+    }
+
+    fn route(&self, x_nd: &Tensor) -> Result<Routed, TchError> {
+        let kind = x_nd.kind();
+        let count = self.router_ed.size()[0];
+        let scores_ne = x_nd.f_linear(&self.router_ed, None::<&Tensor>)?;
+        let wide = if kind == Kind::Double { Kind::Double } else { Kind::Float };
+        let probabilities = scores_ne.f_softmax(-1, wide)?;
+        let (weights, experts) = if self.gate == Gate::SigmoidInput {
+            let (top, experts) = scores_ne.f_topk(self.active, -1, true, false)?;
+            (top.f_to_kind(wide)?.f_sigmoid()?, experts)
+        } else {
+            probabilities.f_topk(self.active, -1, true, false)?
+        };
+        let weights = if self.gate == Gate::SoftmaxNormalised {
+            weights.f_div(&weights.f_sum_dim_intlist(-1, true, None)?)?
+        } else {
+            weights
+        };
+        let tokens = experts.f_reshape(-1)?.f_bincount(None::<&Tensor>, count)?;
+        let probability =
+            probabilities.f_detach()?.f_mean_dim(0, false, None)?.f_to_kind(Kind::Float)?;
+        let load = ExpertLoad { tokens, probability };
+        Ok(Routed { experts, weights: weights.f_to_kind(kind)?, load })
+    }
+
+    /// Each expert on its block of rows.
+    fn blocks(&self, rows: &Tensor, tokens: &Tensor) -> Result<Tensor, TchError> {
+        if rows.device() != Device::Cpu && rows.kind() == Kind::BFloat16 {
+            let ends = tokens.f_cumsum(0, Kind::Int)?;
+            let grouped = |x: &Tensor, w: &Tensor| {
+                let w = w.f_transpose(-1, -2)?;
+                x.f_internal_grouped_mm(&w, Some(&ends), None, None)
+            };
+            return grouped(&swiglu(&grouped(rows, &self.gate_up)?)?, &self.down);
+        }
+        let counts = Vec::<i64>::try_from(tokens)?;
+        let blocks = rows.f_split_with_sizes(&counts[..], 0)?;
+        // unbind, because its backward is one stack: a select per expert would write a whole
+        // zero-filled gradient for each.
+        let (gate_up, down) = (self.gate_up.f_unbind(0)?, self.down.f_unbind(0)?);
+        let mut out = Vec::with_capacity(counts.len());
+        for (expert, block) in blocks.iter().enumerate() {
+            if counts[expert] > 0 {
+                let hidden = swiglu(&block.f_linear(&gate_up[expert], None::<&Tensor>)?)?;
+                out.push(hidden.f_linear(&down[expert], None::<&Tensor>)?);
+            }
+        }
+        Tensor::f_cat(&out, 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_even_load_measures_one_and_a_collapsed_one_the_number_of_experts() {
+        let load = |tokens: &[i64], probability: &[f32]| ExpertLoad {
+            tokens: Tensor::from_slice(tokens),
+            probability: Tensor::from_slice(probability),
+        };
+        let even = load(&[5, 5, 5, 5], &[0.25; 4]);
+        assert!((even.imbalance().unwrap() - 1.0).abs() < 1e-6);
+        assert!((even.busiest().unwrap() - 1.0).abs() < 1e-6);
+        let collapsed = load(&[0, 20, 0, 0], &[0.0, 1.0, 0.0, 0.0]);
+        assert!((collapsed.imbalance().unwrap() - 4.0).abs() < 1e-6);
+        assert!((collapsed.busiest().unwrap() - 4.0).abs() < 1e-6);
+    }
+}

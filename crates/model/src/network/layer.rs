@@ -1,0 +1,165 @@
+//! One transformer layer: attention and a feed-forward, each behind a norm and added back.
+
+use tch::{Kind, TchError, Tensor};
+
+use super::attention::{Attend, Heads};
+use super::experts::{ExpertLoad, Experts};
+use crate::config::{LayerConfig, ModelConfig, QueryKeyNorm};
+use crate::ops::{Angles, rms_norm, rotate, swiglu, unit_norm};
+
+/// Two products around a gate.
+pub(crate) struct Mlp {
+    pub(crate) gate_up: Tensor,
+    pub(crate) gate_up_bias: Option<Tensor>,
+    pub(crate) down: Tensor,
+    pub(crate) down_bias: Option<Tensor>,
+}
+
+impl Mlp {
+    fn forward(&self, x: &Tensor) -> Result<Tensor, TchError> {
+        let hidden = swiglu(&x.f_linear(&self.gate_up, self.gate_up_bias.as_ref())?)?;
+        hidden.f_linear(&self.down, self.down_bias.as_ref())
+    }
+}
+
+pub(crate) enum FeedForwardWeights {
+    Dense(Mlp),
+    Experts { experts: Experts, shared: Option<Mlp> },
+}
+
+/// The tensors of one layer and what the config says about it.
+pub(crate) struct Layer {
+    pub(crate) index: usize,
+    pub(crate) config: LayerConfig,
+    pub(crate) heads: i64,
+    pub(crate) kv_heads: i64,
+    pub(crate) head_width: i64,
+    pub(crate) epsilon: f64,
+    pub(crate) attention_norm: Tensor,
+    pub(crate) qkv: Tensor,
+    pub(crate) qkv_bias: Option<Tensor>,
+    pub(crate) query_key_norms: Option<(Tensor, Tensor)>,
+    pub(crate) output: Tensor,
+    pub(crate) output_bias: Option<Tensor>,
+    pub(crate) mlp_norm: Tensor,
+    pub(crate) feed_forward: FeedForwardWeights,
+}
+
+/// What all layers of one forward pass share.
+pub struct Context<'a> {
+    pub angles: &'a Angles,
+    pub positions: &'a Tensor,
+    pub attention: &'a dyn Attend,
+}
+
+impl Layer {
+    /// Takes the layer's tensors from `weight`, which knows parameters by name.
+    pub(crate) fn new(
+        config: &ModelConfig,
+        index: usize,
+        weight: &dyn Fn(&str) -> Option<Tensor>,
+    ) -> Self {
+        let prefix = |name: &str| format!("layers.{index}.{name}");
+        let maybe = |name: &str| weight(&prefix(name));
+        let need = |name: &str| {
+            maybe(name).unwrap_or_else(|| panic!("layout has no parameter {}", prefix(name)))
+        };
+        let mlp = |place: &str| Mlp {
+            gate_up: need(&format!("{place}gate_up")),
+            gate_up_bias: maybe(&format!("{place}gate_up_bias")),
+            down: need(&format!("{place}down")),
+            down_bias: maybe(&format!("{place}down_bias")),
+        };
+        let layer = config.layers[index];
+        let feed_forward = match layer.feed_forward {
+            crate::config::FeedForward::Dense { .. } => FeedForwardWeights::Dense(mlp("")),
+            crate::config::FeedForward::Experts { active, gate, shared_width, .. } => {
+                FeedForwardWeights::Experts {
+                    experts: Experts {
+                        router_ed: need("router"),
+                        gate_up: need("experts_gate_up"),
+                        down: need("experts_down"),
+                        active,
+                        gate,
+                    },
+                    shared: shared_width.map(|_| mlp("shared.")),
+                }
+            }
+        };
+        Self {
+            index,
+            config: layer,
+            heads: config.heads,
+            kv_heads: config.kv_heads,
+            head_width: config.head_width,
+            epsilon: config.norm_epsilon,
+            attention_norm: need("attention_norm"),
+            qkv: need("qkv"),
+            qkv_bias: maybe("qkv_bias"),
+            query_key_norms: maybe("query_norm").zip(maybe("key_norm")),
+            output: need("output"),
+            output_bias: maybe("output_bias"),
+            mlp_norm: need("mlp_norm"),
+            feed_forward,
+        }
+    }
+
+    /// `x` [n, d] to [n, d], with the experts' load where there are any.
+    pub(crate) fn forward(
+        &self,
+        x: &Tensor,
+        context: &Context,
+    ) -> Result<(Tensor, Option<ExpertLoad>), TchError> {
+        let n = x.size()[0];
+        let normed = rms_norm(x, &self.attention_norm, self.epsilon)?;
+        let heads = self.project(&normed, context)?;
+        let mixed = context.attention.attend(self.index, self.config.span, &heads)?;
+        let mixed = mixed.f_reshape([n, self.heads * self.head_width])?;
+        let x = x.f_add(&mixed.f_linear(&self.output, self.output_bias.as_ref())?)?;
+        let normed = rms_norm(&x, &self.mlp_norm, self.epsilon)?;
+        match &self.feed_forward {
+            FeedForwardWeights::Dense(mlp) => Ok((x.f_add(&mlp.forward(&normed)?)?, None)),
+            FeedForwardWeights::Experts { experts, shared } => {
+                let (mut out, load) = experts.forward(&normed)?;
+                if let Some(shared) = shared {
+                    out = out.f_add(&shared.forward(&normed)?)?;
+                }
+                Ok((x.f_add(&out)?, Some(load)))
+            }
+        }
+    }
+
+    /// Queries, keys and values, normed and rotated as the layer asks.
+    fn project(&self, x: &Tensor, context: &Context) -> Result<Heads, TchError> {
+        let n = x.size()[0];
+        let (h, kv) = (self.heads, self.kv_heads);
+        let qkv = x.f_linear(&self.qkv, self.qkv_bias.as_ref())?;
+        let mut qkv = qkv.f_view([n, h + 2 * kv, self.head_width])?;
+        let split = |qkv: &Tensor| -> Result<[Tensor; 3], TchError> {
+            let mut parts = qkv.f_split_with_sizes([h, kv, kv], 1)?;
+            let (v, k, q) = (parts.pop(), parts.pop(), parts.pop());
+            Ok([q, k, v].map(|part| part.expect("split into three")))
+        };
+        if let Some((query_norm, key_norm)) = &self.query_key_norms {
+            let [q, k, v] = split(&qkv)?;
+            let q = rms_norm(&q, query_norm, self.epsilon)?;
+            let k = rms_norm(&k, key_norm, self.epsilon)?;
+            qkv = Tensor::f_cat(&[q, k, v], 1)?;
+        }
+        if self.config.is_rotary {
+            qkv = rotate(&qkv, context.angles, h + kv)?;
+        }
+        let [mut q, mut k, v] = split(&qkv)?;
+        if self.config.query_key_norm == QueryKeyNorm::Unit {
+            q = unit_norm(&q, self.epsilon)?;
+            k = unit_norm(&k, self.epsilon)?;
+        }
+        if let Some(growth) = self.config.query_growth {
+            let steps = context.positions.f_to_kind(Kind::Float)?.f_add_scalar(1.0)?;
+            let steps = steps.f_div_scalar(growth.floor)?.f_floor()?;
+            let scale = steps.f_log1p()?.f_mul_scalar(growth.scale)?.f_add_scalar(1.0)?;
+            q = q.f_mul(&scale.f_view([n, 1, 1])?)?.f_to_kind(v.kind())?;
+        }
+        Ok(Heads { q, k, v })
+    }
+}

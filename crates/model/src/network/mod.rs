@@ -1,0 +1,178 @@
+//! The transformer: embedding, layers, final norm. What comes after (the head) is `head.rs`.
+//!
+//! A [`Network`] borrows nothing and owns nothing of its own: its tensors are further references
+//! to parameters held elsewhere (`parameters.rs`), so a parameter changed in place is changed here.
+//!
+//! Tensor names end in their dimensions: n tokens, d width.
+
+mod attention;
+mod experts;
+mod layer;
+mod rotary;
+
+use tch::{Device, TchError, Tensor};
+
+pub use attention::{Attend, Heads, PackedAttention};
+pub use experts::ExpertLoad;
+pub use layer::Context;
+use layer::Layer;
+use rotary::Rotary;
+
+use crate::config::{ModelConfig, Span};
+use crate::layout::Parameter;
+use crate::ops::{Angles, rms_norm};
+use crate::packed::Packed;
+use crate::shim;
+
+/// A model that can run forward.
+pub struct Network {
+    embedding: Tensor,
+    layers: Vec<Layer>,
+    norm: Tensor,
+    head: Tensor,
+    rotary: Rotary,
+    epsilon: f64,
+    spans: Vec<Span>,
+    width: i64,
+}
+
+/// Whether activations are kept for the backward pass or computed again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Activations {
+    /// Kept: fastest.
+    #[default]
+    Keep,
+    /// Only the input of each layer is kept: least memory, one more forward pass.
+    Recompute,
+}
+
+/// The result of a training forward pass: the last hidden states, and how to go back.
+pub struct ForwardPass {
+    /// After the final norm, [n, d].
+    pub hidden_nd: Tensor,
+    /// One entry per layer with experts.
+    pub loads: Vec<ExpertLoad>,
+    /// Inputs of the layers, where activations are computed again.
+    kept: Vec<Tensor>,
+    /// Output of the last layer as a leaf, where activations are computed again.
+    last: Option<Tensor>,
+}
+
+impl Network {
+    /// Builds the network over parameters that follow the `layout` of the config.
+    pub fn new(
+        config: &ModelConfig,
+        layout: &[Parameter],
+        parameters: &[Tensor],
+    ) -> Result<Self, TchError> {
+        assert_eq!(layout.len(), parameters.len(), "parameters do not follow the layout");
+        let weight = |name: &str| {
+            let place = layout.iter().position(|parameter| parameter.name == name)?;
+            Some(parameters[place].shallow_clone())
+        };
+        let need = |name: &str| weight(name).expect("layout lists embedding and norm");
+        let embedding = need("embedding");
+        let device = embedding.device();
+        Ok(Self {
+            head: weight("head").unwrap_or_else(|| embedding.shallow_clone()),
+            layers: (0..config.layers.len()).map(|i| Layer::new(config, i, &weight)).collect(),
+            norm: need("norm"),
+            rotary: Rotary::new(config.rotary, config.head_width, device)?,
+            epsilon: config.norm_epsilon,
+            spans: config.layers.iter().map(|layer| layer.span).collect(),
+            width: config.width,
+            embedding,
+        })
+    }
+
+    /// The matrix that turns hidden states into logits, [v, d].
+    pub fn head(&self) -> &Tensor {
+        &self.head
+    }
+
+    pub fn device(&self) -> Device {
+        self.embedding.device()
+    }
+
+    /// Width of a hidden state.
+    pub fn width(&self) -> i64 {
+        self.width
+    }
+
+    /// Angles of some positions, for a generator that calls [`Network::run`].
+    pub fn angles(&self, positions: &Tensor) -> Result<Angles, TchError> {
+        self.rotary.angles(positions)
+    }
+
+    /// Tokens [n] to hidden states [n, d], with attention supplied by the caller.
+    pub fn run(&self, tokens: &Tensor, context: &Context) -> Result<Tensor, TchError> {
+        let mut x_nd = self.embed(tokens)?;
+        for layer in &self.layers {
+            x_nd = layer.forward(&x_nd, context)?.0;
+        }
+        rms_norm(&x_nd, &self.norm, self.epsilon)
+    }
+
+    fn embed(&self, tokens: &Tensor) -> Result<Tensor, TchError> {
+        Tensor::f_embedding(&self.embedding, tokens, -1, false, false)
+    }
+
+    /// Hidden states of a packed batch, without a graph.
+    pub fn hidden(&self, packed: &Packed) -> Result<Tensor, TchError> {
+        let _guard = tch::no_grad_guard();
+        Ok(self.forward(packed, Activations::Keep)?.hidden_nd)
+    }
+
+    /// Hidden states of a packed batch, ready for [`Network::backward`].
+    pub fn forward(
+        &self,
+        packed: &Packed,
+        activations: Activations,
+    ) -> Result<ForwardPass, TchError> {
+        let attention = PackedAttention::new(&packed.lengths, &self.spans, self.device())?;
+        let angles = self.rotary.angles(&packed.positions)?;
+        let context =
+            Context { angles: &angles, positions: &packed.positions, attention: &attention };
+        let is_recomputed = activations == Activations::Recompute && shim::is_grad_enabled();
+        let (mut loads, mut kept) = (Vec::new(), Vec::new());
+        let mut x_nd = self.embed(&packed.tokens)?;
+        for layer in &self.layers {
+            let (next, load) = if is_recomputed {
+                kept.push(x_nd.f_detach()?);
+                let _guard = tch::no_grad_guard();
+                layer.forward(&x_nd, &context)?
+            } else {
+                layer.forward(&x_nd, &context)?
+            };
+            x_nd = next;
+            loads.extend(load);
+        }
+        let last = is_recomputed.then(|| x_nd.f_detach().and_then(|x| x.f_set_requires_grad(true)));
+        let last = last.transpose()?;
+        let hidden_nd = rms_norm(last.as_ref().unwrap_or(&x_nd), &self.norm, self.epsilon)?;
+        Ok(ForwardPass { hidden_nd, loads, kept, last })
+    }
+
+    /// Adds the gradients of every parameter but the head, given the gradient of the hidden states.
+    pub fn backward(
+        &self,
+        pass: ForwardPass,
+        packed: &Packed,
+        grad_nd: &Tensor,
+    ) -> Result<(), TchError> {
+        shim::backward(&[&pass.hidden_nd], &[grad_nd])?;
+        let Some(last) = pass.last else { return Ok(()) };
+        let mut grad = shim::take_grad(&last)?.expect("the norm passes a gradient on");
+        let attention = PackedAttention::new(&packed.lengths, &self.spans, self.device())?;
+        let angles = self.rotary.angles(&packed.positions)?;
+        let context =
+            Context { angles: &angles, positions: &packed.positions, attention: &attention };
+        for (layer, input) in self.layers.iter().zip(pass.kept).rev() {
+            let input = input.f_set_requires_grad(true)?;
+            let (output, _) = layer.forward(&input, &context)?;
+            shim::backward(&[&output], &[&grad])?;
+            grad = shim::take_grad(&input)?.expect("a layer passes a gradient on");
+        }
+        shim::backward(&[&self.embed(&packed.tokens)?], &[&grad])
+    }
+}

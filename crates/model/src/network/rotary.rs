@@ -1,0 +1,79 @@
+//! Rotary frequencies, with Llama 3.1's stretching, and the angles of a packed batch.
+
+use tch::{Device, Kind, TchError, Tensor};
+
+use crate::config::{RotaryConfig, RotaryScaling};
+use crate::ops::Angles;
+
+/// One frequency per pair of a head.
+pub(crate) fn frequencies(config: RotaryConfig, head_width: i64) -> Vec<f32> {
+    (0..head_width / 2)
+        .map(|pair| {
+            // In float32, as transformers computes them: positions multiply the rounding.
+            let exponent = (2 * pair) as f32 / head_width as f32;
+            let frequency = 1.0 / (config.theta as f32).powf(exponent);
+            config.scaling.map_or(frequency, |scaling| stretched(frequency, scaling))
+        })
+        .collect()
+}
+
+fn stretched(frequency: f32, scaling: RotaryScaling) -> f32 {
+    let wavelength = 2.0 * std::f64::consts::PI / f64::from(frequency);
+    let [low, high] = [scaling.low_frequency_factor, scaling.high_frequency_factor];
+    if wavelength < scaling.original_positions / high {
+        return frequency;
+    }
+    if wavelength > scaling.original_positions / low {
+        return frequency / scaling.factor as f32;
+    }
+    let smooth = (scaling.original_positions / wavelength - low) / (high - low);
+    ((1.0 - smooth) * f64::from(frequency) / scaling.factor + smooth * f64::from(frequency)) as f32
+}
+
+/// Turns positions into angles.
+pub(crate) struct Rotary {
+    frequencies: Tensor,
+    is_interleaved: bool,
+}
+
+impl Rotary {
+    pub(crate) fn new(
+        config: RotaryConfig,
+        head_width: i64,
+        device: Device,
+    ) -> Result<Self, TchError> {
+        let frequencies = Tensor::f_from_slice(&frequencies(config, head_width))?;
+        let frequencies = frequencies.f_to_device(device)?;
+        Ok(Self { frequencies, is_interleaved: config.interleaved })
+    }
+
+    pub(crate) fn angles(&self, positions: &Tensor) -> Result<Angles, TchError> {
+        let angles = positions.f_to_kind(Kind::Float)?.f_outer(&self.frequencies)?;
+        Ok(Angles {
+            cosine: angles.f_cos()?,
+            sine: angles.f_sin()?,
+            is_interleaved: self.is_interleaved,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stretching_keeps_fast_frequencies_and_divides_slow_ones() {
+        let scaling = RotaryScaling {
+            factor: 8.0,
+            low_frequency_factor: 1.0,
+            high_frequency_factor: 4.0,
+            original_positions: 8192.0,
+        };
+        let plain = RotaryConfig { theta: 500_000.0, scaling: None, interleaved: false };
+        let scaled = RotaryConfig { scaling: Some(scaling), ..plain };
+        let (plain, scaled) = (frequencies(plain, 128), frequencies(scaled, 128));
+        assert!((plain[0] - scaled[0]).abs() < f32::EPSILON);
+        assert!((plain[63] / 8.0 - scaled[63]).abs() < 1e-12);
+        assert!(scaled.windows(2).all(|pair| pair[0] > pair[1]), "still falling");
+    }
+}

@@ -1,0 +1,231 @@
+//! Writing a model folder that transformers and vLLM load.
+//!
+//! A folder appears whole or not at all: everything is written and synced under a temporary name
+//! beside the target and renamed at the end. Weights are cut back into Hugging Face's tensors
+//! (`layout.rs`), in shards of at most [`SHARD_BYTES`].
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+use tch::{Kind, Tensor};
+
+use crate::config::{ModelConfig, RotaryConfig};
+use crate::error::LoadError;
+use crate::layout::{Parameter, layout};
+use crate::tensor_file::write_tensors;
+
+/// Large enough that small models stay in one file, small enough for any file system and hub.
+pub const SHARD_BYTES: usize = 4 << 30;
+
+/// What belongs to a model beside its weights and is copied as it is.
+const COMPANIONS: [&str; 10] = [
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+];
+
+/// The kind of numbers in a saved file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SaveKind {
+    Float32,
+    BFloat16,
+}
+
+impl SaveKind {
+    fn names(self) -> (Kind, &'static str) {
+        match self {
+            Self::Float32 => (Kind::Float, "float32"),
+            Self::BFloat16 => (Kind::BFloat16, "bfloat16"),
+        }
+    }
+}
+
+/// What to save: the parameters in the order of [`layout`], and where the tokenizer comes from.
+pub struct ModelToSave<'a> {
+    pub config: &'a ModelConfig,
+    pub parameters: &'a [Tensor],
+    pub kind: SaveKind,
+    /// A model folder whose tokenizer and generation settings are copied.
+    pub companions: Option<&'a Path>,
+}
+
+/// Writes the folder, replacing one that is there.
+pub fn save_model(model: &ModelToSave, folder: &Path) -> Result<(), LoadError> {
+    save_model_in_shards(model, folder, SHARD_BYTES)
+}
+
+/// As [`save_model`], with a size of shards of one's own.
+pub fn save_model_in_shards(
+    model: &ModelToSave,
+    folder: &Path,
+    shard_bytes: usize,
+) -> Result<(), LoadError> {
+    let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    std::fs::create_dir_all(parent).map_err(LoadError::io(parent))?;
+    // As readable as any other folder; the default of a temporary one is private.
+    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    let work = tempfile::Builder::new()
+        .prefix(".saving-")
+        .permissions(permissions)
+        .tempdir_in(parent)
+        .map_err(LoadError::io(parent))?;
+    write_config(model, work.path())?;
+    write_weights(model, work.path(), shard_bytes)?;
+    if let Some(from) = model.companions {
+        copy_companions(from, work.path())?;
+    }
+    replace_folder(&work.keep(), folder)
+}
+
+fn write_json(path: &Path, value: &Value) -> Result<(), LoadError> {
+    let text = format!("{value:#}\n");
+    std::fs::write(path, text).map_err(LoadError::io(path))?;
+    File::open(path).and_then(|file| file.sync_all()).map_err(LoadError::io(path))
+}
+
+fn write_config(model: &ModelToSave, folder: &Path) -> Result<(), LoadError> {
+    let mut raw = model.config.raw.clone();
+    let dtype = model.kind.names().1;
+    raw.insert("dtype".into(), json!(dtype));
+    raw.insert("torch_dtype".into(), json!(dtype));
+    add_rotary(&mut raw, model.config.rotary);
+    write_json(&folder.join("config.json"), &Value::Object(raw))
+}
+
+/// Both spellings, so that transformers 4 (and vLLM builds on it) and 5 read the same numbers.
+fn add_rotary(raw: &mut Map<String, Value>, rotary: RotaryConfig) {
+    let mut parameters = json!({"rope_type": "default", "rope_theta": rotary.theta});
+    if let Some(scaling) = rotary.scaling {
+        let stretched = json!({
+            "rope_type": "llama3",
+            "factor": scaling.factor,
+            "low_freq_factor": scaling.low_frequency_factor,
+            "high_freq_factor": scaling.high_frequency_factor,
+            "original_max_position_embeddings": scaling.original_positions as i64,
+        });
+        raw.insert("rope_scaling".into(), stretched.clone());
+        parameters = stretched;
+        parameters["rope_theta"] = json!(rotary.theta);
+    }
+    raw.insert("rope_theta".into(), json!(rotary.theta));
+    raw.insert("rope_parameters".into(), parameters);
+}
+
+fn write_weights(model: &ModelToSave, folder: &Path, shard_bytes: usize) -> Result<(), LoadError> {
+    let table = layout(model.config);
+    assert_eq!(table.len(), model.parameters.len(), "parameters do not follow the layout");
+    let mut shards: Vec<Vec<(usize, usize)>> = vec![Vec::new()];
+    let mut filled = 0;
+    let bytes_each = if model.kind == SaveKind::Float32 { 4 } else { 2 };
+    let mut total = 0;
+    for (index, parameter) in table.iter().enumerate() {
+        for (part, source) in parameter.sources.iter().enumerate() {
+            let size = source.shape.iter().product::<i64>() as usize * bytes_each;
+            if filled > 0 && filled + size > shard_bytes {
+                shards.push(Vec::new());
+                filled = 0;
+            }
+            filled += size;
+            total += size;
+            shards.last_mut().expect("starts with one shard").push((index, part));
+        }
+    }
+    let mut weight_map = Map::new();
+    let count = shards.len();
+    for (number, parts) in shards.iter().enumerate() {
+        let name = if count == 1 {
+            "model.safetensors".to_owned()
+        } else {
+            format!("model-{:05}-of-{count:05}.safetensors", number + 1)
+        };
+        for &(index, part) in parts {
+            weight_map.insert(table[index].sources[part].tensor.clone(), json!(name));
+        }
+        write_shard(model, &table, parts, &folder.join(name))?;
+    }
+    if count > 1 {
+        let index = json!({"metadata": {"total_size": total}, "weight_map": weight_map});
+        write_json(&folder.join("model.safetensors.index.json"), &index)?;
+    }
+    Ok(())
+}
+
+fn write_shard(
+    model: &ModelToSave,
+    table: &[Parameter],
+    parts: &[(usize, usize)],
+    path: &Path,
+) -> Result<(), LoadError> {
+    let kind = model.kind.names().0;
+    let tensors = parts
+        .iter()
+        .map(|&(index, part)| {
+            let tensor = cut(&table[index], &model.parameters[index], part)?.f_to_kind(kind)?;
+            Ok((table[index].sources[part].tensor.clone(), tensor))
+        })
+        .collect::<Result<Vec<_>, LoadError>>()?;
+    write_tensors(path, &tensors)
+}
+
+/// The part of a parameter that one tensor of the file holds.
+fn cut(parameter: &Parameter, tensor: &Tensor, part: usize) -> Result<Tensor, LoadError> {
+    let source = &parameter.sources[part];
+    let tensor = tensor.f_detach()?;
+    if source.is_transposed {
+        return Ok(tensor.f_transpose(-1, -2)?);
+    }
+    if parameter.sources.len() == 1 {
+        return Ok(tensor);
+    }
+    let flat = match parameter.shape[..] {
+        [experts, rows, columns] => tensor.f_view([experts * rows, columns])?,
+        _ => tensor,
+    };
+    let before: i64 = parameter.sources[..part].iter().map(|source| source.shape[0]).sum();
+    Ok(flat.f_narrow(0, before, source.shape[0])?)
+}
+
+fn copy_companions(from: &Path, to: &Path) -> Result<(), LoadError> {
+    for name in COMPANIONS {
+        let source = from.join(name);
+        if source.is_file() {
+            std::fs::copy(&source, to.join(name)).map_err(LoadError::io(&source))?;
+        }
+    }
+    Ok(())
+}
+
+/// Puts a finished folder in place of one that may be there.
+pub(crate) fn replace_folder(finished: &Path, target: &Path) -> Result<(), LoadError> {
+    let mut old = None;
+    if target.exists() {
+        let mut name = target.file_name().unwrap_or_default().to_os_string();
+        name.push(format!(".replaced-{}", std::process::id()));
+        let aside = target.with_file_name(name);
+        std::fs::rename(target, &aside).map_err(LoadError::io(target))?;
+        old = Some(aside);
+    }
+    std::fs::rename(finished, target).map_err(LoadError::io(target))?;
+    sync_folder(target.parent());
+    if let Some(old) = old {
+        std::fs::remove_dir_all(&old).map_err(LoadError::io(&old))?;
+    }
+    Ok(())
+}
+
+/// Makes a rename durable. File systems that cannot sync a folder are left to their own order.
+fn sync_folder(folder: Option<&Path>) {
+    let folder: PathBuf = folder.map_or_else(|| ".".into(), Path::to_path_buf);
+    if let Ok(handle) = File::open(folder) {
+        handle.sync_all().ok();
+    }
+}

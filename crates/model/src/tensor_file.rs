@@ -1,0 +1,74 @@
+//! One safetensors file, written and read whole. Used by model folders and checkpoints alike.
+
+use std::fs::File;
+use std::path::Path;
+
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors, serialize_to_file};
+use tch::{Device, Kind, Tensor};
+
+use crate::error::LoadError;
+
+pub(crate) fn kind_of(dtype: Dtype) -> Option<Kind> {
+    Some(match dtype {
+        Dtype::F32 => Kind::Float,
+        Dtype::BF16 => Kind::BFloat16,
+        Dtype::F16 => Kind::Half,
+        Dtype::F64 => Kind::Double,
+        Dtype::I64 => Kind::Int64,
+        _ => return None,
+    })
+}
+
+fn dtype_of(kind: Kind) -> Dtype {
+    match kind {
+        Kind::Float => Dtype::F32,
+        Kind::BFloat16 => Dtype::BF16,
+        Kind::Half => Dtype::F16,
+        Kind::Double => Dtype::F64,
+        Kind::Int64 => Dtype::I64,
+        other => panic!("{other:?} tensors are never saved"),
+    }
+}
+
+/// Writes named tensors and waits until they are on the disk.
+pub fn write_tensors(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), LoadError> {
+    let mut data = Vec::with_capacity(tensors.len());
+    for (_, tensor) in tensors {
+        let tensor = tensor.f_to_device(Device::Cpu)?.f_contiguous()?;
+        let mut bytes = vec![0; tensor.numel() * tensor.kind().elt_size_in_bytes()];
+        tensor.f_copy_data_u8(&mut bytes, tensor.numel())?;
+        data.push(bytes);
+    }
+    let mut views = Vec::with_capacity(tensors.len());
+    for ((name, tensor), bytes) in tensors.iter().zip(&data) {
+        let shape = tensor.size().iter().map(|size| *size as usize).collect();
+        let view = TensorView::new(dtype_of(tensor.kind()), shape, bytes);
+        views.push((name, view.map_err(|error| broken(path, &error))?));
+    }
+    // Transformers asks for this key before it reads a file.
+    let about = [("format".to_owned(), "pt".to_owned())].into();
+    serialize_to_file(views, Some(about), path).map_err(|error| broken(path, &error))?;
+    File::open(path).and_then(|file| file.sync_all()).map_err(LoadError::io(path))
+}
+
+/// Reads every tensor of a file, by name.
+pub fn read_tensors(path: &Path) -> Result<Vec<(String, Tensor)>, LoadError> {
+    let bytes = std::fs::read(path).map_err(LoadError::io(path))?;
+    let file = SafeTensors::deserialize(&bytes).map_err(|error| broken(path, &error))?;
+    file.iter()
+        .map(|(name, view)| {
+            let kind = kind_of(view.dtype()).ok_or_else(|| LoadError::WrongKind {
+                path: path.to_path_buf(),
+                tensor: name.to_owned(),
+                found: format!("{:?}", view.dtype()),
+            })?;
+            let shape: Vec<i64> = view.shape().iter().map(|size| *size as i64).collect();
+            Ok((name.to_owned(), Tensor::f_from_data_size(view.data(), &shape, kind)?))
+        })
+        .collect()
+}
+
+pub(crate) fn broken(path: &Path, error: &safetensors::SafeTensorError) -> LoadError {
+    LoadError::BrokenWeights { path: path.to_path_buf(), problem: error.to_string() }
+}

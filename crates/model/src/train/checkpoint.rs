@@ -1,0 +1,223 @@
+//! Checkpoints of a learner: float32 masters, both moments, step counts, and the caller's notes.
+//!
+//! ```text
+//! FOLDER/step-00000040/  learner.safetensors   masters, moments, step counts
+//!                        notes.json            whatever the caller needs to go on
+//!                        checkpoint.json       step, and size and SHA-256 of each file
+//! ```
+//! A checkpoint appears by a rename, so it is there whole or not at all; its sums catch what
+//! happens to a disk afterwards. A learner restored from one goes on bit for bit on the CPU.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use tch::{Kind, TchError, Tensor};
+use thiserror::Error;
+
+use super::learner::Learner;
+use crate::error::LoadError;
+use crate::save::replace_folder;
+use crate::shim;
+use crate::tensor_file::{read_tensors, write_tensors};
+
+const MANIFEST: &str = "checkpoint.json";
+const NOTES: &str = "notes.json";
+const TENSORS: &str = "learner.safetensors";
+
+/// Why a checkpoint cannot be written or used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "the messages name the fields")]
+pub enum CheckpointError {
+    #[error("checkpoint {} is damaged: {file}: {problem}", path.display())]
+    Damaged { path: PathBuf, file: String, problem: String },
+    #[error("checkpoint {} belongs to another model: {problem}", path.display())]
+    OtherModel { path: PathBuf, problem: String },
+    #[error(transparent)]
+    File(#[from] LoadError),
+    #[error("libtorch: {0}")]
+    Torch(#[from] TchError),
+}
+
+impl CheckpointError {
+    /// What to try next, printed by the CLI as a `hint:` line.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Damaged { .. } => "remove that folder: the run then goes on from the one before",
+            Self::OtherModel { .. } => "resume with the model the run was started with",
+            Self::File(error) => error.hint(),
+            Self::Torch(_) => "check the free memory",
+        }
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct FileSum {
+    bytes: u64,
+    sha256: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Manifest {
+    format: u32,
+    step: u64,
+    files: BTreeMap<String, FileSum>,
+}
+
+/// Name of the checkpoint after `step` steps.
+pub fn folder_name(step: u64) -> String {
+    format!("step-{step:08}")
+}
+
+/// Writes a checkpoint of the learner into `folder` and returns its path.
+pub fn save(learner: &Learner, notes: &Value, folder: &Path) -> Result<PathBuf, CheckpointError> {
+    std::fs::create_dir_all(folder).map_err(LoadError::io(folder))?;
+    let work = tempfile::Builder::new().prefix(".saving-").tempdir_in(folder);
+    let work = work.map_err(LoadError::io(folder))?;
+    write_tensors(&work.path().join(TENSORS), &named(learner)?)?;
+    write(&work.path().join(NOTES), &format!("{notes:#}\n"))?;
+    let mut files = BTreeMap::new();
+    for name in [TENSORS, NOTES] {
+        files.insert(name.to_owned(), sum(&work.path().join(name))?);
+    }
+    let manifest = Manifest { format: 1, step: learner.steps_taken, files };
+    let text = serde_json::to_string_pretty(&manifest).expect("plain data becomes JSON");
+    write(&work.path().join(MANIFEST), &text)?;
+    let target = folder.join(folder_name(learner.steps_taken));
+    replace_folder(&work.keep(), &target)?;
+    Ok(target)
+}
+
+fn named(learner: &Learner) -> Result<Vec<(String, Tensor)>, TchError> {
+    let mut tensors = Vec::new();
+    let optimizer = &learner.optimizer;
+    for (index, parameter) in learner.model.layout.iter().enumerate() {
+        for (what, list) in [
+            ("master", &learner.masters),
+            ("first", &optimizer.first),
+            ("second", &optimizer.second),
+            ("steps", &optimizer.steps),
+        ] {
+            tensors.push((format!("{what}.{}", parameter.name), list[index].f_detach()?));
+        }
+    }
+    Ok(tensors)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), LoadError> {
+    std::fs::write(path, text).map_err(LoadError::io(path))?;
+    File::open(path).and_then(|file| file.sync_all()).map_err(LoadError::io(path))
+}
+
+fn sum(path: &Path) -> Result<FileSum, LoadError> {
+    let mut file = File::open(path).map_err(LoadError::io(path))?;
+    let (mut hash, mut bytes, mut buffer) = (Sha256::new(), 0, vec![0; 1 << 20]);
+    loop {
+        let count = file.read(&mut buffer).map_err(LoadError::io(path))?;
+        if count == 0 {
+            break;
+        }
+        hash.update(&buffer[..count]);
+        bytes += count as u64;
+    }
+    let mut sha256 = String::with_capacity(64);
+    for byte in hash.finalize() {
+        // Writing to a string cannot fail.
+        let _ = write!(sha256, "{byte:02x}");
+    }
+    Ok(FileSum { bytes, sha256 })
+}
+
+/// Checkpoints in a folder, oldest first. What is half written has another name.
+pub fn list(folder: &Path) -> Result<Vec<(u64, PathBuf)>, LoadError> {
+    if !folder.is_dir() {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(LoadError::io(folder))? {
+        let path = entry.map_err(LoadError::io(folder))?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let step = name.strip_prefix("step-").and_then(|step| step.parse().ok());
+        if let Some(step) = step.filter(|step| name == folder_name(*step)) {
+            found.push((step, path));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Removes all but the newest `keep` checkpoints.
+pub fn prune(folder: &Path, keep: usize) -> Result<(), LoadError> {
+    let all = list(folder)?;
+    for (_, path) in all.iter().rev().skip(keep.max(1)) {
+        std::fs::remove_dir_all(path).map_err(LoadError::io(path))?;
+    }
+    Ok(())
+}
+
+/// Puts a learner into the state of a checkpoint and returns the caller's notes.
+pub fn restore(learner: &mut Learner, path: &Path) -> Result<Value, CheckpointError> {
+    let manifest = checked(path)?;
+    let tensors = read_tensors(&path.join(TENSORS))?;
+    let targets = named(learner)?;
+    let other = |problem: String| CheckpointError::OtherModel { path: path.to_path_buf(), problem };
+    if tensors.len() != targets.len() {
+        let problem = format!("{} tensors, {} expected", tensors.len(), targets.len());
+        return Err(other(problem));
+    }
+    let by_name: BTreeMap<&str, &Tensor> =
+        tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+    for (name, target) in &targets {
+        let source = by_name.get(name.as_str());
+        let source = source.ok_or_else(|| other(format!("`{name}` is missing")))?;
+        if source.size() != target.size() || source.kind() != Kind::Float {
+            return Err(other(format!("`{name}` has shape {:?}", source.size())));
+        }
+    }
+    for (name, target) in targets {
+        let mut target = target;
+        tch::no_grad(|| target.f_copy_(by_name[name.as_str()]))?;
+    }
+    if learner.model.parameters[0].kind() != Kind::Float {
+        shim::copy_each(&learner.model.parameters, &learner.masters)?;
+    }
+    learner.steps_taken = manifest.step;
+    let notes = path.join(NOTES);
+    let text = std::fs::read_to_string(&notes).map_err(LoadError::io(&notes))?;
+    let notes =
+        serde_json::from_str(&text).map_err(|source| LoadError::Json { path: notes, source });
+    Ok(notes?)
+}
+
+/// Reads the manifest and compares every file with its sum.
+fn checked(path: &Path) -> Result<Manifest, CheckpointError> {
+    let damaged = |file: &str, problem: String| CheckpointError::Damaged {
+        path: path.to_path_buf(),
+        file: file.to_owned(),
+        problem,
+    };
+    let text = std::fs::read_to_string(path.join(MANIFEST))
+        .map_err(|error| damaged(MANIFEST, error.to_string()))?;
+    let manifest: Manifest =
+        serde_json::from_str(&text).map_err(|error| damaged(MANIFEST, error.to_string()))?;
+    if manifest.format != 1 {
+        return Err(damaged(MANIFEST, format!("format {} is not known", manifest.format)));
+    }
+    for (name, expected) in &manifest.files {
+        let found = sum(&path.join(name)).map_err(|error| damaged(name, error.to_string()))?;
+        if found.bytes != expected.bytes {
+            let problem = format!("{} bytes, {} were written", found.bytes, expected.bytes);
+            return Err(damaged(name, problem));
+        }
+        if found.sha256 != expected.sha256 {
+            return Err(damaged(name, "its SHA-256 has changed".to_owned()));
+        }
+    }
+    Ok(manifest)
+}

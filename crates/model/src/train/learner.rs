@@ -1,0 +1,339 @@
+//! A model that learns: float32 master weights, a copy to compute with, gradients, the optimizer.
+//!
+//! With bf16 the network runs on a rounded copy of the masters, renewed after each step; a
+//! generator in the same process reads that very copy, so trainer and generator cannot disagree
+//! about weights. Gradients are summed over micro-batches in float32.
+//!
+//! Losses come from outside: [`Learner::forward`] gives log-probs, the caller gives back a gradient
+//! per token. Not here: what the loss is.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+use tch::{Kind, TchError, Tensor};
+use thiserror::Error;
+
+use super::adamw::{AdamW, AdamWConfig};
+use super::batch::TrainingBatch;
+use crate::folder::Model;
+use crate::head::{Head, HeadOptions, TokenGradients, TokenScores};
+use crate::network::{Activations, ExpertLoad, ForwardPass};
+use crate::shim;
+use crate::stopwatch::Stopwatch;
+
+/// What the network computes in. Master weights and optimizer are float32 always.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ComputeKind {
+    Float32,
+    BFloat16,
+}
+
+/// How a model is trained.
+#[derive(Debug, Clone, Copy)]
+pub struct LearnerOptions {
+    pub compute: ComputeKind,
+    pub activations: Activations,
+    pub head: HeadOptions,
+    pub optimizer: AdamWConfig,
+}
+
+impl LearnerOptions {
+    /// bf16 on CUDA, float32 on the CPU; the rest as the paper has it.
+    pub fn of(device: tch::Device) -> Self {
+        let is_cpu = device == tch::Device::Cpu;
+        Self {
+            compute: if is_cpu { ComputeKind::Float32 } else { ComputeKind::BFloat16 },
+            activations: Activations::Keep,
+            head: HeadOptions::of(device),
+            optimizer: AdamWConfig::default(),
+        }
+    }
+}
+
+/// Why a step was not taken.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "the messages name the fields")]
+pub enum StepError {
+    #[error("step {step}: no batch has added a gradient")]
+    NoGradient { step: u64 },
+    /// Weights and optimizer are as before the step.
+    #[error("step {step}: the gradient of `{parameter}` is not finite; the step was not taken")]
+    NotFinite { step: u64, parameter: String },
+    #[error("libtorch: {0}")]
+    Torch(#[from] TchError),
+}
+
+impl StepError {
+    /// What to try next, printed by the CLI as a `hint:` line.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::NoGradient { .. } => "the batch had no scored token",
+            Self::NotFinite { .. } => {
+                "lower the learning rate or the largest gradient norm, and look at the batch"
+            }
+            Self::Torch(_) => "out of memory? try smaller micro-batches or recomputed activations",
+        }
+    }
+}
+
+/// What one optimizer step did.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StepReport {
+    /// Steps taken, this one included.
+    pub step: u64,
+    pub lr: f64,
+    /// Before clipping.
+    pub gradient_norm: f64,
+    /// Load of the experts averaged over layers and micro-batches (1 is even); `None` without any.
+    pub expert_imbalance: Option<f64>,
+    pub busiest_expert: Option<f64>,
+}
+
+/// A forward pass that waits for its gradient.
+pub struct Pending {
+    pass: ForwardPass,
+    hidden_md: Tensor,
+    /// What the caller's loss is made of.
+    pub scores: TokenScores,
+}
+
+/// A model that learns.
+pub struct Learner {
+    /// What the network computes with.
+    pub model: Model,
+    pub(crate) masters: Vec<Tensor>,
+    pub(crate) optimizer: AdamW,
+    pub(crate) steps_taken: u64,
+    grads: Vec<Option<Tensor>>,
+    /// Place of the matrix that the head multiplies with.
+    head_place: usize,
+    loads: Vec<ExpertLoad>,
+    options: LearnerOptions,
+    /// Set by benches.
+    pub stopwatch: Option<Stopwatch>,
+}
+
+impl Learner {
+    /// Takes a model loaded in float32.
+    pub fn new(model: Model, options: LearnerOptions) -> Result<Self, TchError> {
+        assert!(
+            model.parameters.iter().all(|parameter| parameter.kind() == Kind::Float),
+            "master weights are float32"
+        );
+        let masters: Vec<Tensor> = model.parameters.iter().map(Tensor::shallow_clone).collect();
+        let model = match options.compute {
+            ComputeKind::Float32 => model,
+            ComputeKind::BFloat16 => {
+                let rounded = masters.iter().map(|master| master.f_to_kind(Kind::BFloat16));
+                let rounded = rounded.collect::<Result<_, _>>()?;
+                Model::over(model.config, rounded, model.folder)?
+            }
+        };
+        for parameter in &model.parameters {
+            let _ = parameter.f_set_requires_grad(true)?;
+        }
+        let head = if model.config.is_head_tied { "embedding" } else { "head" };
+        let head_place = model.layout.iter().position(|parameter| parameter.name == head);
+        Ok(Self {
+            optimizer: AdamW::new(&masters, options.optimizer)?,
+            grads: masters.iter().map(|_| None).collect(),
+            head_place: head_place.expect("every layout has an embedding"),
+            steps_taken: 0,
+            loads: Vec::new(),
+            stopwatch: None,
+            masters,
+            model,
+            options,
+        })
+    }
+
+    /// Optimizer steps taken; the version of the policy.
+    pub fn steps_taken(&self) -> u64 {
+        self.steps_taken
+    }
+
+    /// The float32 weights, in the order of the model's layout.
+    pub fn masters(&self) -> &[Tensor] {
+        &self.masters
+    }
+
+    /// Gradients summed since the last step, in the order of the model's layout.
+    pub fn gradients(&self) -> &[Option<Tensor>] {
+        &self.grads
+    }
+
+    fn head(&self) -> Result<Head, TchError> {
+        Head::new(self.model.network.head(), self.options.head)
+    }
+
+    /// Log-probs and entropies only.
+    pub fn score(&self, batch: &TrainingBatch) -> Result<TokenScores, TchError> {
+        let hidden_nd = self.model.network.hidden(&batch.packed)?;
+        self.head()?.score(&hidden_nd.f_index_select(0, &batch.rows)?, &batch.targets)
+    }
+
+    /// Log-probs and entropies, ready to go back.
+    pub fn forward(&self, batch: &TrainingBatch) -> Result<Pending, TchError> {
+        let (pass, hidden_md) = self.hidden(batch)?;
+        let scores = self.head()?.score(&hidden_md, &batch.targets)?;
+        Ok(Pending { pass, hidden_md, scores })
+    }
+
+    fn hidden(&self, batch: &TrainingBatch) -> Result<(ForwardPass, Tensor), TchError> {
+        let pass = self.model.network.forward(&batch.packed, self.options.activations)?;
+        let hidden_md = pass.hidden_nd.f_detach()?.f_index_select(0, &batch.rows)?;
+        Ok((pass, hidden_md))
+    }
+
+    /// Adds the gradients of a batch, given that of the loss at each of its scored tokens.
+    pub fn backward(
+        &mut self,
+        pending: Pending,
+        batch: &TrainingBatch,
+        gradients: &TokenGradients,
+    ) -> Result<(), TchError> {
+        let mut grad_vd = self.head_gradient()?;
+        let d_hidden = self.head()?.backward(
+            &pending.hidden_md,
+            &batch.targets,
+            &pending.scores,
+            gradients,
+            &mut grad_vd,
+        )?;
+        self.finish(pending.pass, batch, grad_vd, &d_hidden)
+    }
+
+    /// Forward and backward in one, for losses that are sums over tokens: the head's products are
+    /// made once. `gradient_of` gets a range of the batch's scored tokens and their scores.
+    pub fn accumulate(
+        &mut self,
+        batch: &TrainingBatch,
+        gradient_of: impl FnMut(Range<i64>, &TokenScores) -> Result<TokenGradients, TchError>,
+    ) -> Result<TokenScores, TchError> {
+        let (pass, hidden_md) = self.hidden(batch)?;
+        self.lap("forward")?;
+        let mut grad_vd = self.head_gradient()?;
+        let (scores, d_hidden) = self.head()?.score_and_backward(
+            &hidden_md,
+            &batch.targets,
+            &mut grad_vd,
+            gradient_of,
+        )?;
+        drop(hidden_md);
+        self.lap("head")?;
+        self.finish(pass, batch, grad_vd, &d_hidden)?;
+        Ok(scores)
+    }
+
+    /// Cross-entropy with a weight per scored token: adds the gradients of Σ -weight · logprob.
+    pub fn cross_entropy(
+        &mut self,
+        batch: &TrainingBatch,
+        weights_m: &Tensor,
+    ) -> Result<TokenScores, TchError> {
+        let slope = weights_m.f_neg()?;
+        self.accumulate(batch, |range, _| {
+            let logprob = slope.f_narrow(0, range.start, range.end - range.start)?;
+            Ok(TokenGradients { logprob, entropy: None })
+        })
+    }
+
+    fn lap(&mut self, part: &'static str) -> Result<(), TchError> {
+        self.stopwatch.as_mut().map_or(Ok(()), |watch| watch.lap(part))
+    }
+
+    /// The head's running gradient, taken out so that it can be added to in place.
+    fn head_gradient(&mut self) -> Result<Tensor, TchError> {
+        match self.grads[self.head_place].take() {
+            Some(grad) => Ok(grad),
+            None => self.masters[self.head_place].f_zeros_like(),
+        }
+    }
+
+    fn finish(
+        &mut self,
+        mut pass: ForwardPass,
+        batch: &TrainingBatch,
+        grad_vd: Tensor,
+        d_hidden_md: &Tensor,
+    ) -> Result<(), TchError> {
+        self.grads[self.head_place] = Some(grad_vd);
+        self.loads.append(&mut pass.loads);
+        let is_whole = batch.scored() as i64 == batch.packed.len();
+        let d_hidden_nd = if is_whole {
+            d_hidden_md.shallow_clone()
+        } else {
+            pass.hidden_nd.f_zeros_like()?.f_detach()?.f_index_copy_(0, &batch.rows, d_hidden_md)?
+        };
+        self.model.network.backward(pass, &batch.packed, &d_hidden_nd)?;
+        for (leaf, sum) in self.model.parameters.iter().zip(&mut self.grads) {
+            let Some(grad) = shim::take_grad(leaf)? else { continue };
+            match sum {
+                Some(sum) => {
+                    let _ = sum.f_add_(&grad)?;
+                }
+                None => *sum = Some(grad.f_to_kind(Kind::Float)?),
+            }
+        }
+        self.lap("backward")
+    }
+
+    /// Takes one optimizer step with the gradients summed so far, and forgets them.
+    pub fn step(&mut self) -> Result<StepReport, StepError> {
+        let step = self.steps_taken + 1;
+        if self.grads.iter().all(Option::is_none) {
+            return Err(StepError::NoGradient { step });
+        }
+        let grads = self.take_gradients()?;
+        let lr = self.options.optimizer.rate(self.steps_taken);
+        let norm = tch::no_grad(|| self.optimizer.step(&self.masters, &grads, lr))?;
+        if self.options.compute != ComputeKind::Float32 {
+            shim::copy_each(&self.model.parameters, &self.masters)?;
+        }
+        let (expert_imbalance, busiest_expert) = self.expert_report()?;
+        // Read last: until here nothing has waited for the device.
+        let gradient_norm = norm.f_double_value(&[])?;
+        if !gradient_norm.is_finite() {
+            return Err(self.name_the_first_not_finite(step, &grads)?);
+        }
+        self.steps_taken = step;
+        self.lap("optimizer")?;
+        Ok(StepReport { step, lr, gradient_norm, expert_imbalance, busiest_expert })
+    }
+
+    fn take_gradients(&mut self) -> Result<Vec<Tensor>, TchError> {
+        self.grads
+            .iter_mut()
+            .zip(&self.masters)
+            .map(|(grad, master)| grad.take().map_or_else(|| master.f_zeros_like(), Ok))
+            .collect()
+    }
+
+    fn name_the_first_not_finite(
+        &self,
+        step: u64,
+        grads: &[Tensor],
+    ) -> Result<StepError, TchError> {
+        for (grad, parameter) in grads.iter().zip(&self.model.layout) {
+            if grad.f_isfinite()?.f_all()?.f_int64_value(&[])? == 0 {
+                return Ok(StepError::NotFinite { step, parameter: parameter.name.clone() });
+            }
+        }
+        // Each is finite and their squares overflow.
+        Ok(StepError::NotFinite { step, parameter: "all parameters together".to_owned() })
+    }
+
+    fn expert_report(&mut self) -> Result<(Option<f64>, Option<f64>), TchError> {
+        let loads = std::mem::take(&mut self.loads);
+        if loads.is_empty() {
+            return Ok((None, None));
+        }
+        let mean = |measure: fn(&ExpertLoad) -> Result<f64, TchError>| {
+            let sum: f64 = loads.iter().map(measure).sum::<Result<f64, _>>()?;
+            Ok::<_, TchError>(Some(sum / loads.len() as f64))
+        };
+        Ok((mean(ExpertLoad::imbalance)?, mean(ExpertLoad::busiest)?))
+    }
+}

@@ -1,0 +1,16 @@
+//! The training step: packed batches in, gradients summed, one optimizer step out.
+//!
+//! ```text
+//! Learner::forward(batch)  -> scores  -> the caller's loss -> gradients per token
+//! Learner::backward(...)   adds to the step's gradients; any number of batches
+//! Learner::step()          clips, takes one AdamW step, says what happened
+//! ```
+
+mod adamw;
+mod batch;
+pub mod checkpoint;
+mod learner;
+
+pub use adamw::{AdamW, AdamWConfig};
+pub use batch::{BatchError, TokenPlace, TrainingBatch};
+pub use learner::{ComputeKind, Learner, LearnerOptions, Pending, StepError, StepReport};
