@@ -198,8 +198,9 @@ impl Parser {
     /// What stands between an opening brace and `close`; several elements are a list.
     fn group(&mut self, close: char) -> Parsed {
         let bars = std::mem::take(&mut self.open_bars);
-        let inner = self.answer()?;
+        let inner = self.answer();
         self.open_bars = bars;
+        let inner = inner?;
         if self.eat_symbol(close) { Ok(inner) } else { Err(ReadError::NotMathematics) }
     }
 
@@ -312,8 +313,9 @@ impl Parser {
     /// After `(`, `[` or `]`: a group, a tuple or an interval.
     fn bracket(&mut self, opens_open: bool) -> Parsed {
         let bars = std::mem::take(&mut self.open_bars);
-        let inner = self.answer()?;
+        let inner = self.answer();
         self.open_bars = bars;
+        let inner = inner?;
         let closes_open = match self.next() {
             Some(Token::Symbol(')' | '[')) => true,
             Some(Token::Symbol(']')) => false,
@@ -338,9 +340,10 @@ impl Parser {
     }
 
     fn bars(&mut self, close: &Token) -> Parsed {
+        let bars = self.open_bars;
         self.open_bars += 1;
         let inner = self.sum();
-        self.open_bars -= 1;
+        self.open_bars = bars;
         let inner = inner?;
         if !self.eat(close) && !self.eat_command(&["vert", "rvert"]) {
             return Err(ReadError::NotMathematics);
