@@ -23,6 +23,7 @@ mod float;
 mod matrix;
 mod parse;
 mod parse_atom;
+mod parse_function;
 mod plain;
 mod real_set;
 mod relation;
