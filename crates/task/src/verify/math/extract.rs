@@ -68,6 +68,17 @@ struct Placed {
     candidate: Candidate,
 }
 
+impl Placed {
+    fn is_plain(&self) -> bool {
+        matches!(self.candidate, Candidate::Plain(_))
+    }
+}
+
+/// LaTeX with a command in it, as opposed to prose between two dollar signs.
+fn is_formula(candidate: &Candidate) -> bool {
+    matches!(candidate, Candidate::Latex(parts) if parts.iter().any(|(text, _)| text.contains('\\')))
+}
+
 fn pattern(text: &str) -> Regex {
     Regex::new(text).unwrap_or_else(|error| panic!("a pattern of this file is wrong: {error}"))
 }
@@ -83,12 +94,16 @@ pub(crate) fn extract(text: &str, sources: Sources) -> Extracted {
     let text = tail(text);
     let mut result = Extracted::default();
     let finder = Finder { text, environments: Environments::new(text), sources };
+    let mut unread: Vec<std::ops::Range<usize>> = Vec::new();
     for rank in 0..=5 {
         let mut placed = finder.candidates(rank);
         // Last end first; of two that end together the longer one.
         placed.sort_by_key(|p| (std::cmp::Reverse(p.end), p.start));
         for placed in placed.into_iter().take(MOST_TRIED) {
             result.found = true;
+            if placed.is_plain() && unread.iter().any(|span| span.contains(&placed.end)) {
+                continue;
+            }
             let (value, text) = read(&placed.candidate);
             if result.text.is_none() && !text.trim().is_empty() {
                 result.text = Some(text);
@@ -96,6 +111,10 @@ pub(crate) fn extract(text: &str, sources: Sources) -> Extracted {
             if value.is_some() {
                 result.value = value;
                 return result;
+            }
+            // The 1 of a `\sum_{k=1}` that nobody can read is not the answer.
+            if !placed.is_plain() && is_formula(&placed.candidate) {
+                unread.push(placed.start..placed.end + 1);
             }
         }
     }
