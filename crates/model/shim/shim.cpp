@@ -99,6 +99,13 @@ int scalerl_open_cuda() {
   });
 }
 
+// The version of the libtorch that was loaded, as 0x020b00 for 2.11.0; 0 when it does not say.
+uint32_t scalerl_torch_version() {
+  using Version = uint64_t (*)();
+  const auto version = reinterpret_cast<Version>(dlsym(RTLD_DEFAULT, "aoti_torch_abi_version"));
+  return version == nullptr ? 0 : static_cast<uint32_t>(version() >> 40);
+}
+
 // Whether a shared library can be opened; the reason is kept when it cannot.
 int scalerl_can_open(const char* name) {
   return guarded([&] {
