@@ -2,8 +2,6 @@
 //!
 //! Fixture: scripts/golden/templates.py (transformers 5.3.0).
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::path::Path;
 
 use scalerl_model::template::{ChatTemplate, Prompt};

@@ -38,6 +38,7 @@ pub(super) enum Argument {
 pub(super) struct Grid {
     pub(super) blocks: u32,
     pub(super) threads: u32,
+    pub(super) shared_bytes: u32,
 }
 
 /// The functions of one device. Handles stay valid as long as the primary context lives, which
@@ -148,7 +149,14 @@ pub(super) fn launch(
         // tensors of checked sizes, and the stream is torch's own.
         let launched = unsafe {
             let (blocks, threads) = ((grid.blocks, 1, 1), (grid.threads, 1, 1));
-            result::launch_kernel(*function, blocks, threads, 0, stream, &mut pointers)
+            result::launch_kernel(
+                *function,
+                blocks,
+                threads,
+                grid.shared_bytes,
+                stream,
+                &mut pointers,
+            )
         };
         launched.map_err(|error| format!("{name}: {error}"))
     });
