@@ -8,6 +8,7 @@
 // Not here: numeric loops (fused.cpp).
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/ops/_flash_attention_forward.h>
@@ -224,6 +225,14 @@ int scalerl_global_norm(at::Tensor* const* tensors, int64_t count, at::Tensor** 
   return guarded([&] {
     at::NoGradGuard no_grad;
     *norm = new at::Tensor(at::linalg_vector_norm(at::stack(at::_foreach_norm(list(tensors, count), 2)), 2));
+  });
+}
+
+// Normal numbers from a generator of their own: torch's global one belongs to whoever samples meanwhile.
+int scalerl_fill_normal(at::Tensor* tensor, double spread, uint64_t seed) {
+  return guarded([&] {
+    at::NoGradGuard no_grad;
+    tensor->normal_(0.0, spread, at::detail::createCPUGenerator(seed));
   });
 }
 

@@ -59,6 +59,7 @@ unsafe extern "C" {
         count: i64,
         replace: c_int,
     ) -> c_int;
+    fn scalerl_fill_normal(tensor: Handle, spread: f64, seed: u64) -> c_int;
     fn scalerl_global_norm(tensors: *const Handle, count: i64, norm: *mut Handle) -> c_int;
     fn scalerl_flash_varlen(
         q: Handle,
@@ -192,6 +193,12 @@ pub fn backward(outputs: &[&Tensor], grads: &[&Tensor]) -> Result<(), TchError> 
 pub fn take_grad(leaf: &Tensor) -> Result<Option<Tensor>, TchError> {
     // SAFETY: the leaf is borrowed for the call.
     returned(|out| unsafe { scalerl_take_grad(handle(leaf), out) })
+}
+
+/// Fills a CPU tensor with normal numbers that depend on the seed and on nothing else.
+pub(crate) fn fill_normal(tensor: &Tensor, spread: f64, seed: u64) -> Result<(), TchError> {
+    // SAFETY: the tensor is borrowed for the call.
+    checked(unsafe { scalerl_fill_normal(handle(tensor), spread, seed) })
 }
 
 /// The square root of the sum of all squares.
