@@ -12,15 +12,9 @@ use scalerl_model::train::{ComputeKind, LearnerOptions};
 
 use crate::failure::BadInput;
 
-/// Options of `bench`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    what: What,
-}
-
+/// What can be timed on a model.
 #[derive(Debug, Subcommand)]
-enum What {
+pub(crate) enum What {
     /// Optimizer steps on random tokens: tokens/s, TFLOP/s, memory, where the time goes.
     Train(TrainArgs),
     /// The head's modes: error against float64, and time.
@@ -42,7 +36,7 @@ enum Precision {
 
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
-struct TrainArgs {
+pub(crate) struct TrainArgs {
     #[arg(long, default_value_t = 4)]
     layers: i64,
     #[arg(long, default_value_t = 256)]
@@ -95,7 +89,7 @@ struct TrainArgs {
 }
 
 #[derive(Debug, clap::Args)]
-struct HeadArgs {
+pub(crate) struct HeadArgs {
     #[arg(long, default_value_t = 4096)]
     tokens: i64,
     #[arg(long, default_value_t = 896)]
@@ -116,8 +110,8 @@ struct HeadArgs {
 }
 
 /// Runs one bench.
-pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
-    match &args.what {
+pub(crate) fn run(what: &What, out: &mut dyn Write) -> anyhow::Result<()> {
+    match what {
         What::Train(args) => train(args, out),
         What::Head(args) => head(args, out),
     }

@@ -6,6 +6,10 @@ mod bench;
 #[cfg(feature = "train")]
 mod doctor;
 mod failure;
+mod forecast;
+mod grade;
+mod progress;
+mod recipe;
 #[cfg(feature = "train")]
 mod sft;
 
@@ -23,27 +27,52 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Fit the compute-performance curve of one or more runs and forecast from it.
+    Fit(forecast::fit::Args),
+    /// Compare runs: a higher ceiling, a better efficiency, or no difference to be seen.
+    Compare(forecast::compare::Args),
+    /// Fit early parts of finished runs and see how good the forecasts were.
+    Backtest(forecast::backtest::Args),
     /// Fine-tune a model on examples with answers.
     #[cfg(feature = "train")]
     Sft(sft::Args),
-    /// Time a training step, or the head's arithmetic, for a given shape.
-    #[cfg(feature = "train")]
-    Bench(bench::Args),
     /// Say what this machine has, and what is missing for what.
     #[cfg(feature = "train")]
     Doctor(doctor::Args),
+    /// Compare predicted with gold answers, row by row.
+    Grade(grade::Args),
+    /// List, show, check and compare recipes.
+    Recipe(recipe::Args),
+    /// Measure speed.
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    /// Time each fitting method on the given runs.
+    Fit(forecast::bench::Args),
+    #[cfg(feature = "train")]
+    #[command(flatten)]
+    Model(bench::What),
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let mut out = std::io::stdout().lock();
     let outcome = match cli.command {
+        Command::Fit(args) => forecast::fit::run(&args, &mut out),
+        Command::Compare(args) => forecast::compare::run(&args, &mut out),
+        Command::Backtest(args) => forecast::backtest::run(&args, &mut out),
         #[cfg(feature = "train")]
         Command::Sft(args) => sft::run(&args, &mut out),
         #[cfg(feature = "train")]
-        Command::Bench(args) => bench::run(&args, &mut out),
-        #[cfg(feature = "train")]
         Command::Doctor(args) => doctor::run(&args, &mut out),
+        Command::Grade(args) => grade::run(&args, &mut out),
+        Command::Recipe(args) => recipe::run(&args, &mut out),
+        Command::Bench(Bench::Fit(args)) => forecast::bench::run(&args, &mut out),
+        #[cfg(feature = "train")]
+        Command::Bench(Bench::Model(what)) => bench::run(&what, &mut out),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -6,8 +6,25 @@
 
 #![deny(missing_docs)]
 
+pub mod backtest;
+pub mod compare;
+pub mod fit;
+pub mod forecast;
 pub mod law;
+mod noise;
 pub mod points;
+pub mod sensitivity;
+pub mod verdict;
+pub mod window;
 
+pub use backtest::{Backtest, Skipped, backtest};
+pub use compare::{Pair, Separation, SharedFit, compare, share_ceiling};
+pub use fit::{
+    Ceiling, Estimate, Fit, FitError, FitOptions, Floor, FloorChoice, FloorSource, Method, Warmup,
+    fit,
+};
+pub use forecast::{Forecast, Outlook, Target};
 pub use law::{PowerLaw, Sigmoid};
 pub use points::{Point, PointsError, Series, ValueRange};
+pub use sensitivity::{CutRow, other_cuts};
+pub use verdict::Verdict;

@@ -1,0 +1,19 @@
+//! The forecasting commands: `fit`, `compare`, `backtest`, `bench fit`.
+//!
+//! ```text
+//! files --ingest--> runs --curve--> fits --> text | --json | --plot | --report
+//! ```
+//!
+//! `options` holds what the commands share, `runs` reads the files, `figures` maps fits onto
+//! drawings, `words` says them in sentences, `report` writes the page.
+
+pub(crate) mod backtest;
+pub(crate) mod bench;
+pub(crate) mod compare;
+mod figures;
+pub(crate) mod fit;
+mod options;
+mod output;
+mod runs;
+mod table;
+mod words;

@@ -1,0 +1,245 @@
+//! `scalerl backtest`: how good forecasts would have been on runs that are over.
+
+use std::io::Write;
+
+use anyhow::Result;
+use scalerl_board::number::short;
+use scalerl_board::plots;
+use scalerl_board::{Block, Page, Section};
+use scalerl_curve::{Backtest, FitOptions, Skipped, Verdict};
+use serde::Serialize;
+
+use super::fit::block_table;
+use super::options::{CurveOptions, positive};
+use super::runs::{Labels, Loaded, SkippedRun};
+use super::{figures, output, runs, table, words};
+
+/// Options of `scalerl backtest`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    curve: CurveOptions,
+    /// Shares of the final compute to fit on.
+    #[arg(long, value_name = "F,…", value_delimiter = ',', value_parser = fraction, default_values_t = [0.1, 0.25, 0.5, 0.75])]
+    fractions: Vec<f64>,
+    /// Forecast this many times as far as was fitted; the end of the run, where that is nearer.
+    #[arg(long, value_name = "N", value_parser = positive, default_value_t = 2.0)]
+    horizon: f64,
+}
+
+fn fraction(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|value: &f64| *value > 0.0 && *value < 1.0)
+        .ok_or_else(|| format!("`{text}` is not between 0 and 1"))
+}
+
+#[derive(Debug, Serialize)]
+struct NamedBacktest {
+    name: String,
+    #[serde(flatten)]
+    test: Backtest,
+}
+
+/// A fraction that could not be tested.
+#[derive(Debug, Serialize)]
+struct SkippedFraction {
+    name: String,
+    fraction: f64,
+    reason: String,
+}
+
+/// All forecasts together, or those of the fits that call their ceiling bounded.
+#[derive(Debug, Serialize)]
+struct Summary {
+    forecasts: usize,
+    mean_absolute_error: Option<f64>,
+    covered: Option<f64>,
+    mean_width: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Output {
+    backtests: Vec<NamedBacktest>,
+    summary: Summary,
+    bounded: Summary,
+    skipped: Vec<SkippedFraction>,
+}
+
+/// One run's forecasts.
+struct Tested {
+    tests: Vec<NamedBacktest>,
+    skipped: Vec<SkippedFraction>,
+    figure: scalerl_board::Figure,
+}
+
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
+    let loaded = runs::load(&args.curve)?;
+    let options = args.curve.fit_options();
+    let work = |run: &Loaded| Ok::<_, SkippedRun>(tested(args, run, &options));
+    let (tested, _) = runs::for_each("backtesting", &loaded, work)?;
+    let (mut tests, mut skipped, mut drawn) = (Vec::new(), Vec::new(), Vec::new());
+    for one in tested {
+        tests.extend(one.tests);
+        skipped.extend(one.skipped);
+        drawn.push(one.figure);
+    }
+    let output = Output {
+        summary: summary(tests.iter()),
+        bounded: summary(tests.iter().filter(|t| t.test.verdict == Verdict::Bounded)),
+        backtests: tests,
+        skipped,
+    };
+    if args.curve.json {
+        return output::json(out, &output);
+    }
+    write_text(out, &output)?;
+    if drawn.len() > 1 {
+        drawn.insert(0, agreement(&output, &loaded[0].labels()));
+    }
+    if output.backtests.is_empty() {
+        return Ok(());
+    }
+    output::chart(out, &drawn[0])?;
+    if let Some(path) = &args.curve.plot {
+        output::figure(path, &drawn[0])?;
+    }
+    if let Some(path) = &args.curve.report {
+        output::page(path, page(&output, drawn))?;
+    }
+    Ok(())
+}
+
+fn tested(args: &Args, run: &Loaded, options: &FitOptions) -> Tested {
+    let name = &run.run.name;
+    let (mut tests, mut skipped, mut windows) = (Vec::new(), Vec::new(), Vec::new());
+    let end = options.until.unwrap_or(f64::INFINITY).min(run.series.last_compute());
+    for fraction in &args.fractions {
+        match scalerl_curve::backtest(&run.series, options, *fraction, args.horizon) {
+            Ok(test) => {
+                let cut = FitOptions { until: Some(test.fitted_until), ..*options };
+                if let Ok(fit) = scalerl_curve::fit(&run.series, &cut) {
+                    windows.push(figures::window(percent(*fraction), &fit, end));
+                }
+                tests.push(NamedBacktest { name: name.clone(), test });
+            }
+            Err(reason) => {
+                let reason = match reason {
+                    Skipped::Fit(error) => error.to_string(),
+                    Skipped::NothingAfter => "no point measured after it".to_owned(),
+                };
+                skipped.push(SkippedFraction { name: name.clone(), fraction: *fraction, reason });
+            }
+        }
+    }
+    let captions = figures::captions(&run.labels(), name, "forecasts against what came".to_owned());
+    let figure = plots::backtest(&figures::measured(&run.series), &windows, &captions);
+    Tested { tests, skipped, figure }
+}
+
+fn percent(fraction: f64) -> String {
+    format!("{} %", short(fraction * 100.0))
+}
+
+fn summary<'a>(tests: impl Iterator<Item = &'a NamedBacktest>) -> Summary {
+    let tests: Vec<&Backtest> = tests.map(|named| &named.test).collect();
+    let mean = |of: &dyn Fn(&Backtest) -> f64| {
+        let count = tests.len() as f64;
+        (!tests.is_empty()).then(|| tests.iter().map(|test| of(test)).sum::<f64>() / count)
+    };
+    Summary {
+        forecasts: tests.len(),
+        mean_absolute_error: mean(&|test| test.error.abs()),
+        covered: mean(&|test| f64::from(u8::from(test.covered))),
+        mean_width: mean(&|test| test.high - test.low),
+    }
+}
+
+fn sentence(summary: &Summary, which: &str) -> Option<String> {
+    let (error, covered) = (summary.mean_absolute_error?, summary.covered?);
+    Some(format!(
+        "{} {which}: mean absolute error {error:.3}, {:.0} % inside their 90 % interval, mean \
+         width {:.3}.",
+        summary.forecasts,
+        covered * 100.0,
+        summary.mean_width?
+    ))
+}
+
+fn sentences(output: &Output) -> Vec<String> {
+    let all = sentence(&output.summary, "forecasts");
+    let bounded = sentence(&output.bounded, "of them from fits called bounded");
+    all.into_iter().chain(bounded).collect()
+}
+
+fn write_text(out: &mut dyn Write, output: &Output) -> Result<()> {
+    table::write(out, &rows(output))?;
+    writeln!(out)?;
+    for line in sentences(output) {
+        writeln!(out, "  {line}")?;
+    }
+    for skipped in &output.skipped {
+        let fraction = percent(skipped.fraction);
+        writeln!(out, "  not tested: {} at {fraction}: {}", skipped.name, skipped.reason)?;
+    }
+    Ok(())
+}
+
+fn rows(output: &Output) -> Vec<Vec<String>> {
+    let heading =
+        ["run", "fitted", "until", "at", "forecast", "measured", "error", "inside", "verdict"];
+    let mut rows = vec![table::row(heading)];
+    rows.extend(output.backtests.iter().map(|NamedBacktest { name, test }| {
+        vec![
+            name.clone(),
+            percent(test.fraction),
+            short(test.fitted_until),
+            short(test.at),
+            words::interval(test.predicted, test.low, test.high),
+            format!("{:.3}", test.actual),
+            format!("{:+.3}", test.error),
+            if test.covered { "yes" } else { "no" }.to_owned(),
+            test.verdict.to_string(),
+        ]
+    }));
+    rows
+}
+
+/// Forecast against measured, one group a fraction.
+fn agreement(output: &Output, labels: &Labels) -> scalerl_board::Figure {
+    let mut groups: Vec<(String, Vec<plots::Outcome>)> = Vec::new();
+    for NamedBacktest { name, test } in &output.backtests {
+        let group = format!("fitted on {}", percent(test.fraction));
+        let outcome = plots::Outcome {
+            name: name.clone(),
+            predicted: test.predicted,
+            low: test.low,
+            high: test.high,
+            actual: test.actual,
+        };
+        match groups.iter_mut().find(|(known, _)| *known == group) {
+            Some((_, outcomes)) => outcomes.push(outcome),
+            None => groups.push((group, vec![outcome])),
+        }
+    }
+    let subtitle = sentences(output).first().cloned().unwrap_or_default();
+    plots::agreement(&groups, &figures::captions(labels, "Forecasts and what came", subtitle))
+}
+
+fn page(output: &Output, drawn: Vec<scalerl_board::Figure>) -> Page {
+    let figures = drawn.into_iter().map(Block::figure).collect();
+    Page {
+        title: "Backtest".to_owned(),
+        subtitle: "Early parts of finished runs fitted, the rest forecast".to_owned(),
+        sections: vec![
+            Section {
+                heading: "How good the forecasts were".to_owned(),
+                blocks: vec![
+                    Block::Headlines(sentences(output)),
+                    block_table("90 % intervals for one measurement", rows(output)),
+                ],
+            },
+            Section { heading: "Runs".to_owned(), blocks: figures },
+        ],
+    }
+}

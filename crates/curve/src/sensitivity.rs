@@ -1,0 +1,56 @@
+//! How much the ceiling depends on where the fit starts.
+
+use serde::Serialize;
+
+use crate::fit::{Ceiling, FitOptions, Warmup, fit};
+use crate::points::Series;
+
+/// The ceiling with another warm-up cut.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct CutRow {
+    /// Points before this compute were left out.
+    pub cut: f64,
+    /// Points used.
+    pub points: usize,
+    /// The ceiling then.
+    pub ceiling: Ceiling,
+}
+
+/// Fits again with no cut and with the first point, two points, a tenth and a quarter left out;
+/// cuts that leave too few points are skipped.
+pub fn other_cuts(series: &Series, options: &FitOptions) -> Vec<CutRow> {
+    let points = series.points();
+    let until = options.until.unwrap_or(f64::INFINITY);
+    let count = points.partition_point(|p| p.compute <= until);
+    let mut dropped = vec![0, 1, 2, count / 10, count / 4];
+    dropped.sort_unstable();
+    dropped.dedup();
+    dropped
+        .into_iter()
+        .filter(|dropped| *dropped < count)
+        .filter_map(|dropped| {
+            let cut = if dropped == 0 { 0.0 } else { points[dropped].compute };
+            let options = FitOptions { warmup: Warmup::Before(cut), ..*options };
+            let found = fit(series, &options).ok()?;
+            Some(CutRow { cut, points: found.used.len(), ceiling: found.ceiling })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::law::Sigmoid;
+    use crate::points::Point;
+
+    #[test]
+    fn cuts_move_the_window_and_keep_the_end() {
+        let law = Sigmoid { floor: 0.4, ceiling: 0.6, steepness: 1.8, midpoint: 50.0 };
+        let points = (1..=40).map(|i| f64::from(i) * 10.0).map(|c| Point::new(c, law.value_at(c)));
+        let series = Series::try_new(points.collect()).unwrap();
+        let rows = other_cuts(&series, &FitOptions::default());
+        let used: Vec<usize> = rows.iter().map(|row| row.points).collect();
+        assert_eq!(used, [40, 39, 38, 36, 30]);
+        assert!(rows.iter().all(|row| (row.ceiling.value - 0.6).abs() < 0.02));
+    }
+}

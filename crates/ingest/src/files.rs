@@ -1,0 +1,89 @@
+//! From paths to bytes: files, folders of event files, and what is refused before it is read.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use crate::error::IngestError;
+
+/// Logs of evaluations are small; beyond this a wrong file was given.
+const LARGEST_FILE: u64 = 2 << 30;
+
+/// Folders nested deeper than this are not a log directory.
+const DEEPEST_FOLDER: usize = 6;
+
+/// One thing to read.
+pub(crate) enum Input {
+    File(PathBuf),
+    /// The event files of one folder, in the order they were written, under the run's name.
+    Events {
+        name: String,
+        files: Vec<PathBuf>,
+    },
+}
+
+/// Resolves a path given by the user.
+pub(crate) fn inputs(path: &Path) -> Result<Vec<Input>, IngestError> {
+    let unreadable = |source| IngestError::Unreadable { path: path.to_owned(), source };
+    if !fs::metadata(path).map_err(unreadable)?.is_dir() {
+        return Ok(vec![Input::File(path.to_owned())]);
+    }
+    let mut found = Vec::new();
+    gather(path, &stem(path), DEEPEST_FOLDER, &mut found).map_err(unreadable)?;
+    if found.is_empty() {
+        return Err(IngestError::NoEvents { path: path.to_owned() });
+    }
+    Ok(found)
+}
+
+/// As TensorBoard does: every folder with event files is a run, named by its way from the top.
+fn gather(
+    folder: &Path,
+    name: &str,
+    deeper: usize,
+    found: &mut Vec<Input>,
+) -> Result<(), std::io::Error> {
+    let mut entries = fs::read_dir(folder)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<std::io::Result<Vec<_>>>()?;
+    // The creation time is part of an event file's name, so names sort as written.
+    entries.sort();
+    let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) =
+        entries.into_iter().partition(|path| path.is_dir());
+    let files: Vec<PathBuf> = files
+        .into_iter()
+        .filter(|path| path.file_name().is_some_and(|n| n.to_string_lossy().contains("tfevents")))
+        .collect();
+    if !files.is_empty() {
+        found.push(Input::Events { name: name.to_owned(), files });
+    }
+    if deeper > 0 {
+        for inner in folders.iter().filter(|inner| !inner.is_symlink()) {
+            let last = inner.file_name().unwrap_or_default().to_string_lossy();
+            gather(inner, &format!("{name}/{last}"), deeper - 1, found)?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads a whole file that is small enough. The size is not asked for beforehand: pipes and
+/// devices have none.
+pub(crate) fn load(path: &Path) -> Result<Vec<u8>, IngestError> {
+    let unreadable = |source| IngestError::Unreadable { path: path.to_owned(), source };
+    let file = fs::File::open(path).map_err(unreadable)?;
+    let mut bytes = Vec::new();
+    file.take(LARGEST_FILE + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > LARGEST_FILE {
+        return Err(IngestError::TooLarge { path: path.to_owned(), limit: LARGEST_FILE });
+    }
+    Ok(bytes)
+}
+
+/// The name of a run that has no other: the file's without its last extension.
+pub(crate) fn stem(path: &Path) -> String {
+    // `.` and `..` have no name of their own; their real path does.
+    let real = if path.file_name().is_none() { path.canonicalize().ok() } else { None };
+    let path = real.as_deref().unwrap_or(path);
+    let stem = if path.is_dir() { path.file_name() } else { path.file_stem() };
+    stem.map_or_else(|| path.display().to_string(), |stem| stem.to_string_lossy().into_owned())
+}

@@ -1,0 +1,86 @@
+//! Parquet tables, as pandas, pyarrow, polars and DuckDB write them.
+//!
+//! Read: flat and nested columns of numbers, booleans and strings; data pages of both versions;
+//! plain, dictionary, run-length, delta and byte-stream-split encodings; no compression, Snappy,
+//! gzip, Zstandard. Lists and maps are passed over, they are no metrics. Refused by name:
+//! encryption, LZ4, Brotli, LZO.
+//!
+//! Written here because the reference crate takes 70 s of CPU to build, more than all the rest of
+//! the forecasting half, and because lengths inside a file must never decide what is allocated:
+//! a table may have at most [`ROWS_PER_BYTE`] rows per byte of its file.
+//!
+//! Layout of the parts: `thrift` (footer and page headers), `schema` (footer to columns),
+//! `pages` (a column chunk), `encoding` (values), `packing` (decompression).
+
+mod encoding;
+mod packing;
+mod pages;
+mod schema;
+mod thrift;
+
+use crate::error::IngestError;
+use crate::format::Format;
+use crate::table::{Cell, Table};
+use schema::Footer;
+
+/// One row needs some bits in one column at least, also with run-length encoding.
+const ROWS_PER_BYTE: usize = 8;
+
+/// What a Parquet file breaks its own rules with; `place` is a column or a part of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Broken {
+    place: String,
+    problem: String,
+}
+
+impl Broken {
+    fn new(place: &str, problem: impl Into<String>) -> Self {
+        Self { place: place.to_owned(), problem: problem.into() }
+    }
+}
+
+/// Reads all columns that can hold a metric, a name or an axis.
+pub(crate) fn read(file: &str, bytes: &[u8]) -> Result<(Table, Vec<String>), IngestError> {
+    table(bytes).map_err(|broken| IngestError::Malformed {
+        file: file.to_owned(),
+        format: Format::Parquet,
+        place: broken.place,
+        problem: broken.problem,
+    })
+}
+
+fn table(bytes: &[u8]) -> Result<(Table, Vec<String>), Broken> {
+    let footer = Footer::read(bytes)?;
+    let limit = bytes.len().saturating_mul(ROWS_PER_BYTE);
+    let rows: usize = footer.groups.iter().fold(0, |sum, group| sum.saturating_add(group.rows));
+    if rows > limit {
+        return Err(Broken::new("footer", format!("{rows} rows in {} bytes", bytes.len())));
+    }
+    let mut columns: Vec<Vec<(u32, Cell)>> = vec![Vec::new(); footer.leaves.len()];
+    let mut notes = Vec::new();
+    let mut start = 0;
+    for group in &footer.groups {
+        for (leaf, chunk) in footer.leaves.iter().zip(&group.chunks) {
+            let Some(leaf) = leaf else { continue };
+            let cells = pages::read(bytes, leaf, chunk, group.rows)?;
+            let place = |(row, cell): (usize, Cell)| ((start + row) as u32, cell);
+            columns[leaf.index].extend(cells.into_iter().map(place));
+        }
+        start += group.rows;
+    }
+    let skipped = footer.leaves.iter().filter(|leaf| leaf.is_none()).count();
+    if skipped > 0 {
+        notes.push(format!("{skipped} columns of lists or binary data were passed over."));
+    }
+    let mut table = Table::default();
+    (0..rows).for_each(|row| table.push_row(row + 1));
+    for (leaf, cells) in footer.leaves.iter().zip(columns) {
+        if let Some(leaf) = leaf {
+            table.fill(&leaf.name, cells);
+        }
+    }
+    Ok((table, notes))
+}
+
+#[cfg(test)]
+mod tests;

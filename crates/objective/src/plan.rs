@@ -1,0 +1,164 @@
+//! From graded groups to what a trainer needs: an advantage per completion, a weight per token.
+//!
+//! Everything that looks at the whole batch happens here, once: length penalty, filter, advantages,
+//! masks, denominators. Order matters and is this: rewards are shaped, the filter drops groups,
+//! advantages are taken over what is left, truncated completions and injected tokens are masked,
+//! and denominators count what still carries loss.
+//!
+//! Truncated completions count for their group's mean even when they are masked: they are what the
+//! policy did. Not here: the surrogate, which needs the trainer's log-probs.
+
+use scalerl_recipe::{Objective, Truncated};
+use scalerl_rollout::{
+    Batch, BrokenCompletion, Completion, Group, GroupId, TrainBatch, TrainSequence,
+};
+use thiserror::Error;
+
+use crate::{
+    advantage::{advantages, deviation},
+    aggregate::token_weights,
+    filter::keeps,
+    length::shaped_rewards,
+};
+
+/// The work of one step, and what was left out of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// For the trainer. Empty when nothing carries loss: then there is no step to take.
+    pub train: TrainBatch,
+    /// For the journal.
+    pub report: PlanReport,
+}
+
+/// What became of a batch.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PlanReport {
+    /// Groups that came in.
+    pub groups: usize,
+    /// Groups the filter dropped because their rewards were all equal.
+    pub zero_variance_groups: Vec<GroupId>,
+    /// Groups with at least one token that carries loss: the effective batch.
+    pub trained_groups: usize,
+    /// Completions that came in.
+    pub completions: usize,
+    /// Completions that ran out of their budget, dropped groups included.
+    pub truncated: usize,
+    /// Completions whose thinking was cut by an interruption, dropped groups included.
+    pub interrupted: usize,
+    /// Completions that carry loss.
+    pub trained_completions: usize,
+    /// Tokens that carry loss.
+    pub trained_tokens: usize,
+    /// Mean reward as graded, over all completions that came in; 0 when there are none.
+    pub mean_reward: f64,
+    /// Standard deviation of the advantages of the groups that the filter kept.
+    pub advantage_deviation: f64,
+}
+
+/// Why a batch cannot be planned: something upstream is broken.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "the messages name the fields")]
+pub enum PlanError {
+    /// Arrays of different lengths.
+    #[error("group {}, completion {index}: {source}", group.0)]
+    Broken { group: GroupId, index: usize, source: BrokenCompletion },
+    /// A reward that is NaN or infinite.
+    #[error("group {}, completion {index}: the reward is {reward}, it must be finite", group.0)]
+    BadReward { group: GroupId, index: usize, reward: f64 },
+    /// A log-prob that is NaN, infinite or positive on a sampled token.
+    #[error(
+        "group {}, completion {index}, token {token}: the log-prob is {logprob}, it must be finite \
+         and at most 0",
+        group.0
+    )]
+    BadLogprob { group: GroupId, index: usize, token: usize, logprob: f32 },
+}
+
+/// Rounding may lift a log-prob of certainty this far above 0.
+const LOGPROB_SLACK: f32 = 1e-4;
+
+/// Plans one optimizer step over `batch`, whose tokens were drawn at `temperature`.
+pub fn plan(objective: &Objective, temperature: f64, batch: &Batch) -> Result<Plan, PlanError> {
+    batch.groups.iter().try_for_each(check)?;
+    let (kept, dropped): (Vec<&Group>, Vec<&Group>) =
+        batch.groups.iter().partition(|group| keeps(objective, group));
+    let rewards: Vec<Vec<f64>> =
+        kept.iter().map(|group| shaped_rewards(&objective.length_control, group)).collect();
+    let advantages = advantages(&objective.advantage, &rewards);
+    let counts: Vec<Vec<usize>> =
+        kept.iter().map(|group| trained_tokens(objective, group)).collect();
+    let weights = token_weights(&objective.aggregation, &counts);
+
+    let mut sequences = Vec::new();
+    for (g, group) in kept.iter().enumerate() {
+        for (i, rollout) in group.rollouts.iter().enumerate().filter(|(i, _)| counts[g][*i] > 0) {
+            sequences.push(sequence(group, &rollout.completion, advantages[g][i], weights[g][i]));
+        }
+    }
+    let report = PlanReport {
+        zero_variance_groups: dropped.iter().map(|group| group.id).collect(),
+        trained_groups: counts.iter().filter(|group| group.iter().any(|count| *count > 0)).count(),
+        trained_completions: sequences.len(),
+        trained_tokens: counts.iter().flatten().sum(),
+        advantage_deviation: deviation(&advantages.concat()),
+        ..census(&batch.groups)
+    };
+    Ok(Plan { train: TrainBatch { temperature: temperature as f32, sequences }, report })
+}
+
+/// Tokens that carry loss, per completion.
+fn trained_tokens(objective: &Objective, group: &Group) -> Vec<usize> {
+    let count = |completion: &Completion| {
+        let is_masked = objective.truncated == Truncated::Masked && completion.is_truncated();
+        if is_masked { 0 } else { completion.sampled_tokens() }
+    };
+    group.rollouts.iter().map(|rollout| count(&rollout.completion)).collect()
+}
+
+fn sequence(group: &Group, completion: &Completion, advantage: f64, weight: f64) -> TrainSequence {
+    let weight_of = |is_injected: &bool| if *is_injected { 0.0 } else { weight };
+    TrainSequence {
+        prompt_token_ids: group.prompt.token_ids.clone(),
+        completion_token_ids: completion.token_ids.clone(),
+        generator_logprobs: completion.logprobs.clone(),
+        weights: completion.is_injected.iter().map(weight_of).collect(),
+        advantage,
+    }
+}
+
+/// Counts over everything that came in.
+fn census(groups: &[Group]) -> PlanReport {
+    let rollouts = || groups.iter().flat_map(|group| &group.rollouts);
+    let count = |is: fn(&Completion) -> bool| rollouts().filter(|r| is(&r.completion)).count();
+    let completions = rollouts().count();
+    let rewards: f64 = rollouts().map(|rollout| rollout.reward.value).sum();
+    PlanReport {
+        groups: groups.len(),
+        completions,
+        truncated: count(Completion::is_truncated),
+        interrupted: count(Completion::is_interrupted),
+        mean_reward: rewards / completions.max(1) as f64,
+        ..PlanReport::default()
+    }
+}
+
+fn check(group: &Group) -> Result<(), PlanError> {
+    for (index, rollout) in group.rollouts.iter().enumerate() {
+        let (group, reward, completion) = (group.id, rollout.reward.value, &rollout.completion);
+        completion.check().map_err(|source| PlanError::Broken { group, index, source })?;
+        if !reward.is_finite() {
+            return Err(PlanError::BadReward { group, index, reward });
+        }
+        let is_bad = |token: &usize| {
+            let logprob = completion.logprobs[*token];
+            let is_sane = logprob.is_finite() && logprob <= LOGPROB_SLACK;
+            !is_sane && !completion.is_injected[*token]
+        };
+        if let Some(token) = (0..completion.len()).find(is_bad) {
+            let logprob = completion.logprobs[token];
+            return Err(PlanError::BadLogprob { group, index, token, logprob });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,395 @@
+//! Combinations that cannot work, each refused with its reason.
+//!
+//! What one value must obey by itself is declared beside it (`sections/`). Here is what takes two.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    DataSource, Dataset, Kl, LengthControl, PromptTemplate, RatioGrain, Recipe, RecipeError,
+    Surrogate, Thinking, Verifier, error::Place, load::SHIPPED_MARK, node::Node,
+};
+
+/// Two keys, why they do not go together, and what to do.
+struct Refusal {
+    key: &'static str,
+    other: &'static str,
+    reason: String,
+    remedy: &'static str,
+}
+
+type Verdict = Result<(), Refusal>;
+
+fn refuse(
+    key: &'static str,
+    other: &'static str,
+    reason: impl Into<String>,
+    remedy: &'static str,
+) -> Verdict {
+    Err(Refusal { key, other, reason: reason.into(), remedy })
+}
+
+/// Checks a recipe; `layers` knows where each value was set.
+pub(crate) fn check(recipe: &Recipe, layers: &Node) -> Result<(), RecipeError> {
+    let checks = [
+        ratio_needs_a_surrogate,
+        cut_distributions_have_no_ratio,
+        first_kl_has_no_gradient,
+        interruption_needs_thinking,
+        interruption_fits_the_budget,
+        penalty_can_bite,
+        thinking_has_a_budget,
+        rewards_tell_right_from_wrong,
+        a_sequence_fits_a_micro_batch,
+        evaluation_gives_points,
+        pass_at_is_sampled,
+        template_shows_the_problem,
+    ];
+    for check in checks {
+        check(recipe).map_err(|refusal| {
+            let Refusal { key, other, reason, remedy } = refusal;
+            let places = [key, other].map(|key| layers.place_of(key));
+            RecipeError::Conflict {
+                place: places.into_iter().min_by_key(distance_from_user).unwrap_or_default(),
+                key: key.into(),
+                other: other.into(),
+                reason: reason.into(),
+                remedy: remedy.into(),
+            }
+        })?;
+    }
+    check_datasets(recipe, layers)
+}
+
+/// The line to mend is the one that the user wrote, not the one of the recipe it extends.
+fn distance_from_user(place: &Place) -> u8 {
+    match place {
+        Place::Set(_) => 0,
+        Place::Line { file, .. } if !file.ends_with(SHIPPED_MARK) => 1,
+        Place::Line { .. } => 2,
+        Place::Default => 3,
+    }
+}
+
+fn ratio_needs_a_surrogate(recipe: &Recipe) -> Verdict {
+    let objective = &recipe.objective;
+    if objective.surrogate == Surrogate::None && objective.ratio == RatioGrain::Sequence {
+        return refuse(
+            "objective.ratio",
+            "objective.surrogate",
+            "a surrogate of \"none\" uses no ratio, so there is nothing to take per sequence",
+            "set objective.ratio = \"token\", or choose a surrogate that uses the ratio",
+        );
+    }
+    Ok(())
+}
+
+fn cut_distributions_have_no_ratio(recipe: &Recipe) -> Verdict {
+    let uses_ratio = recipe.objective.surrogate != Surrogate::None;
+    let key = match (recipe.sampling.top_p < 1.0, recipe.sampling.top_k > 0) {
+        (true, _) => "sampling.top_p",
+        (false, true) => "sampling.top_k",
+        (false, false) => return Ok(()),
+    };
+    if uses_ratio {
+        return refuse(
+            key,
+            "objective.surrogate",
+            "both sides of the ratio must be of the distribution that was sampled from, and the \
+             trainer cannot rebuild which tokens the generator cut away",
+            "leave top_p at 1 and top_k at 0 in training, or set objective.surrogate = \"none\"",
+        );
+    }
+    Ok(())
+}
+
+fn first_kl_has_no_gradient(recipe: &Recipe) -> Verdict {
+    if matches!(recipe.objective.kl, Kl::K1 { .. }) {
+        return refuse(
+            "objective.kl",
+            "objective.kl.coefficient",
+            "the gradient of k1 does not depend on the reference model, so its penalty pulls \
+             nowhere",
+            "choose \"k3\" (GRPO's) or \"k2\"; k1 is reported as a diagnostic anyway",
+        );
+    }
+    Ok(())
+}
+
+fn interruption_needs_thinking(recipe: &Recipe) -> Verdict {
+    let is_interrupted =
+        matches!(recipe.objective.length_control, LengthControl::Interruption { .. });
+    if is_interrupted && recipe.format.thinking == Thinking::None {
+        return refuse(
+            "format.thinking",
+            "objective.length_control",
+            "an interruption ends thinking, and this format has none",
+            "set objective.length_control = \"none\" or \"penalty\", or give the format its tags",
+        );
+    }
+    Ok(())
+}
+
+fn interruption_fits_the_budget(recipe: &Recipe) -> Verdict {
+    let LengthControl::Interruption { earliest, latest } = recipe.objective.length_control else {
+        return Ok(());
+    };
+    if earliest > latest {
+        return refuse(
+            "objective.length_control.earliest",
+            "objective.length_control.latest",
+            format!("the earliest point, {earliest}, lies after the latest, {latest}"),
+            "swap the two",
+        );
+    }
+    let budget = recipe.sampling.max_thinking_tokens;
+    if latest > budget {
+        return refuse(
+            "objective.length_control.latest",
+            "sampling.max_thinking_tokens",
+            format!("thinking would be cut at {budget} tokens, before an interruption at {latest}"),
+            "lower earliest and latest (the paper has 10,000 and 12,000 of 12,288), or raise the \
+             thinking budget",
+        );
+    }
+    Ok(())
+}
+
+fn penalty_can_bite(recipe: &Recipe) -> Verdict {
+    let LengthControl::Penalty { max_tokens, cache_tokens } = recipe.objective.length_control
+    else {
+        return Ok(());
+    };
+    let longest = recipe.sampling.max_completion_tokens();
+    if u64::from(max_tokens.saturating_sub(cache_tokens)) >= longest {
+        return refuse(
+            "objective.length_control.max_tokens",
+            "sampling.max_thinking_tokens",
+            format!("no completion is longer than {longest} tokens, so none is ever penalised"),
+            "set max_tokens to the thinking and answer budgets together",
+        );
+    }
+    if cache_tokens >= max_tokens {
+        return refuse(
+            "objective.length_control.cache_tokens",
+            "objective.length_control.max_tokens",
+            "every answer, however short, would be penalised",
+            "make cache_tokens smaller than max_tokens",
+        );
+    }
+    Ok(())
+}
+
+fn thinking_has_a_budget(recipe: &Recipe) -> Verdict {
+    let has_thinking = recipe.format.thinking != Thinking::None;
+    let budget = recipe.sampling.max_thinking_tokens;
+    if has_thinking != (budget > 0) {
+        let reason = if has_thinking {
+            "the format thinks, and the budget for it is 0".to_string()
+        } else {
+            format!("the format does not think, and {budget} tokens are set aside for it")
+        };
+        return refuse(
+            "sampling.max_thinking_tokens",
+            "format.thinking",
+            reason,
+            "without thinking set the budget to 0 and put the whole length into max_answer_tokens",
+        );
+    }
+    Ok(())
+}
+
+fn rewards_tell_right_from_wrong(recipe: &Recipe) -> Verdict {
+    let (correct, wrong) = (recipe.task.correct_reward, recipe.task.wrong_reward);
+    if correct <= wrong {
+        return refuse(
+            "task.correct_reward",
+            "task.wrong_reward",
+            format!("a right answer earns {correct}, a wrong one {wrong}"),
+            "the right answer must earn more; the paper has 1 and -1",
+        );
+    }
+    Ok(())
+}
+
+fn a_sequence_fits_a_micro_batch(recipe: &Recipe) -> Verdict {
+    let longest =
+        u64::from(recipe.sampling.max_prompt_tokens) + recipe.sampling.max_completion_tokens();
+    let piece = recipe.pipeline.micro_batch_tokens;
+    if u64::from(piece) < longest {
+        return refuse(
+            "pipeline.micro_batch_tokens",
+            "sampling.max_thinking_tokens",
+            format!(
+                "a sequence is not split, and one can have {longest} tokens, more than {piece}"
+            ),
+            "raise micro_batch_tokens or lower the prompt, thinking and answer budgets",
+        );
+    }
+    Ok(())
+}
+
+fn evaluation_gives_points(recipe: &Recipe) -> Verdict {
+    let evaluation = &recipe.evaluation;
+    if evaluation.every_steps.is_none() && evaluation.every_device_minutes.is_none() {
+        return refuse(
+            "evaluation.every_steps",
+            "evaluation.every_device_minutes",
+            "with both unset the run has no curve to forecast from",
+            "set one of them",
+        );
+    }
+    Ok(())
+}
+
+fn pass_at_is_sampled(recipe: &Recipe) -> Verdict {
+    let generations = recipe.evaluation.generations;
+    if let Some(k) = recipe.evaluation.pass_at.iter().find(|k| **k > generations) {
+        return refuse(
+            "evaluation.pass_at",
+            "evaluation.generations",
+            format!("pass@{k} needs {k} generations, and {generations} are sampled"),
+            "raise generations or leave that k out",
+        );
+    }
+    Ok(())
+}
+
+fn template_shows_the_problem(recipe: &Recipe) -> Verdict {
+    let (key, template) = match &recipe.task.prompt {
+        PromptTemplate::Chat { user, .. } => ("task.prompt.user", user),
+        PromptTemplate::Plain { template } => ("task.prompt.template", template),
+    };
+    if !template.contains("{prompt}") {
+        return refuse(
+            key,
+            "task.datasets",
+            "every row would give the same prompt: the text does not contain {prompt}",
+            "put {prompt} where the problem belongs",
+        );
+    }
+    Ok(())
+}
+
+/// What the lists of data sets must obey, and the name that evaluation follows.
+fn check_datasets(recipe: &Recipe, layers: &Node) -> Result<(), RecipeError> {
+    let mut names = BTreeSet::from(["held-out"]);
+    let lists = [
+        ("task.datasets", &recipe.task.datasets),
+        ("evaluation.datasets", &recipe.evaluation.datasets),
+    ];
+    for (list, datasets) in lists {
+        for (index, dataset) in datasets.iter().enumerate() {
+            let place = item_place(layers, list, index);
+            check_dataset(dataset, &place, &format!("{list}[{index}]"))?;
+            if !names.insert(&dataset.name) {
+                return Err(RecipeError::Conflict {
+                    place,
+                    key: format!("{list}[{index}].name"),
+                    other: list.into(),
+                    reason: format!("the name \"{}\" is taken", dataset.name).into(),
+                    remedy: "metrics are kept by name: give each data set its own".into(),
+                });
+            }
+        }
+    }
+    check_program(&recipe.task.verifier, &layers.place_of("task.verifier"), "task.verifier")?;
+    check_primary(recipe, layers)
+}
+
+fn item_place(layers: &Node, list: &str, index: usize) -> Place {
+    let item = layers.find(list).and_then(|node| match &node.value {
+        crate::node::Value::List(items) => items.get(index),
+        _ => None,
+    });
+    // A table's own place is its header; its first key is nearer to what must be mended.
+    item.map(|item| item.get("name").unwrap_or(item).place.clone()).unwrap_or_default()
+}
+
+fn check_dataset(dataset: &Dataset, place: &Place, key: &str) -> Result<(), RecipeError> {
+    let order = |low: u32, high: u32, what: &str| {
+        if low <= high {
+            return Ok(());
+        }
+        Err(RecipeError::Conflict {
+            place: place.clone(),
+            key: format!("{key}.source.min_{what}"),
+            other: format!("{key}.source.max_{what}"),
+            reason: format!("{low} is more than {high}").into(),
+            remedy: "swap the two".into(),
+        })
+    };
+    if let Some(verifier) = &dataset.verifier {
+        check_program(verifier, place, &format!("{key}.verifier"))?;
+    }
+    match &dataset.source {
+        DataSource::Files { path, .. } if path.is_empty() => Err(RecipeError::OutOfRange {
+            place: place.clone(),
+            key: format!("{key}.source.path"),
+            found: "\"\"".into(),
+            rule: "not empty".into(),
+        }),
+        DataSource::Files { .. } => Ok(()),
+        DataSource::Chain { min_steps, max_steps, .. } => order(*min_steps, *max_steps, "steps"),
+        DataSource::Arithmetic { min_digits, max_digits, operations, .. } => {
+            order(*min_digits, *max_digits, "digits")?;
+            let stranger = operations.iter().find(|sign| !["+", "-", "*"].contains(&sign.as_str()));
+            let found = stranger.map(|sign| format!("{sign:?}"));
+            let found = found.or_else(|| operations.is_empty().then(|| "[]".into()));
+            found.map_or(Ok(()), |found| {
+                Err(RecipeError::OutOfRange {
+                    place: place.clone(),
+                    key: format!("{key}.source.operations"),
+                    found,
+                    rule: "a list of \"+\", \"-\" and \"*\", one at least".into(),
+                })
+            })
+        }
+        DataSource::Countdown { min_numbers, max_numbers, .. } => {
+            order(*min_numbers, *max_numbers, "numbers")
+        }
+    }
+}
+
+fn check_program(verifier: &Verifier, place: &Place, key: &str) -> Result<(), RecipeError> {
+    let Verifier::Program { command, url } = verifier else { return Ok(()) };
+    let has_command = command.first().is_some_and(|program| !program.is_empty());
+    if has_command != url.is_some() {
+        return Ok(());
+    }
+    let reason = if has_command { "both are given" } else { "neither is given" };
+    Err(RecipeError::Conflict {
+        place: place.clone(),
+        key: format!("{key}.command"),
+        other: format!("{key}.url"),
+        reason: reason.into(),
+        remedy: "command = [\"./score.py\"] or url = \"http://127.0.0.1:8000/score\"".into(),
+    })
+}
+
+fn check_primary(recipe: &Recipe, layers: &Node) -> Result<(), RecipeError> {
+    let primary = &recipe.evaluation.primary;
+    let known: Vec<String> = std::iter::once("held-out")
+        .chain(recipe.evaluation.datasets.iter().map(|dataset| dataset.name.as_str()))
+        .map(Into::into)
+        .collect();
+    if !known.contains(primary) {
+        return Err(RecipeError::UnknownChoice {
+            place: layers.place_of("evaluation.primary"),
+            key: "evaluation.primary".into(),
+            found: primary.clone(),
+            nearest: crate::nearest::nearest(primary, known.iter().map(String::as_str))
+                .map(Into::into),
+            known,
+        });
+    }
+    if primary == "held-out" && recipe.task.held_out == 0 {
+        return Err(RecipeError::Conflict {
+            place: layers.place_of("task.held_out"),
+            key: "task.held_out".into(),
+            other: "evaluation.primary".into(),
+            reason: "no prompts are held out, and their pass rate is what is forecast".into(),
+            remedy: "hold prompts out, or name one of evaluation.datasets as primary".into(),
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! One TOML file describes a run: the schema, its defaults, layering and checking.
+//!
+//! ```text
+//! defaults <- files, left to right (each over what it `extends`) <- --set key=value
+//!          = Recipe --check--> Resolved --to_toml--> the run's folder
+//! ```
+//!
+//! The schema is declared in `sections/`, one file per section; everything else is made from
+//! those declarations, the reference page (docs/recipe-reference.md) included.
+//!
+//! Not here: what the choices do. `objective`, `task`, `engine` and `worker` read the typed
+//! values, or take a part of them by serde (`task` its verifier, say). This crate builds without
+//! libtorch.
+
+#![deny(missing_docs)]
+
+mod check;
+mod declare;
+mod diff;
+mod error;
+mod load;
+mod nearest;
+mod node;
+mod reference;
+pub mod sections;
+mod setting;
+pub mod shipped;
+mod text;
+
+pub use diff::{Difference, diff};
+pub use error::{Place, RecipeError};
+pub use load::{Override, Resolved, Source};
+pub use reference::reference_page;
+pub use sections::{
+    budget::{Axis, Budget},
+    evaluation::Evaluation,
+    format::{Format, Thinking},
+    model::{Compute, Model, Weights},
+    objective::{
+        AdvantageScope, Aggregation, Curriculum, Filter, HeadPrecision, Kl, LengthControl,
+        Objective, OffPolicy, RatioGrain, Surrogate, Truncated,
+    },
+    optimizer::Optimizer,
+    output::Output,
+    pipeline::{KvAfterUpdate, Pipeline},
+    sampling::Sampling,
+    stopping::{Stopping, WhenUnstable},
+    task::{DataFormat, DataSource, Dataset, PromptTemplate, Task, Verifier},
+};
+
+use declare::{declare, section};
+
+section! {
+    /// One run, as it stands in a file: every key present, nothing checked across sections.
+    /// [`Resolved`] is the checked form.
+    pub struct Recipe {
+        /// What this recipe is, in a line; shown by `scalerl recipe list`.
+        description: String = String::new();
+        /// Seed of everything random in the run.
+        seed: u64 = 0;
+        /// The policy.
+        model: Model = Model::default();
+        /// The problems and their judge.
+        task: Task = Task::default();
+        /// Thinking and answer.
+        format: Format = Format::default();
+        /// How completions are drawn.
+        sampling: Sampling = Sampling::default();
+        /// How much work a step is.
+        pipeline: Pipeline = Pipeline::default();
+        /// What makes one algorithm another.
+        objective: Objective = Objective::default();
+        /// How weights move.
+        optimizer: Optimizer = Optimizer::default();
+        /// What is measured.
+        evaluation: Evaluation = Evaluation::default();
+        /// What may be spent.
+        budget: Budget = Budget::default();
+        /// When to end early.
+        stopping: Stopping = Stopping::default();
+        /// What is left on disk.
+        output: Output = Output::default();
+    }
+}

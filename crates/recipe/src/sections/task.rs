@@ -1,0 +1,179 @@
+//! `[task]`: what the model is asked, and how its answers are judged. Read by `crates/task`.
+
+use crate::{
+    declare::{choice, declare, section},
+    setting::Rule,
+};
+
+section! {
+    /// What the model is asked, and how its answers are judged.
+    pub struct Task {
+        /// Prompts to train on: files, folders or synthetic problems, mixed by weight.
+        datasets: Vec<Dataset> = Vec::new();
+        /// How a row becomes a prompt.
+        prompt: PromptTemplate = PromptTemplate::default();
+        /// Prompts set apart for evaluation, drawn once from `datasets` with the run's seed.
+        /// Source: ScaleRL, section 2.
+        held_out: u32 = 1000;
+        /// Judge of answers, for data sets that do not name their own.
+        verifier: Verifier = Verifier::default();
+        /// Seconds a verdict may take; later ones count as verifier errors, not as wrong.
+        verifier_timeout_s: f64 = 10.0, Rule::Above(0.0);
+        /// Reward of a right answer. Source: ScaleRL, section 2.
+        correct_reward: f64 = 1.0;
+        /// Reward of a wrong one. Source: ScaleRL, section 2.
+        wrong_reward: f64 = -1.0;
+    }
+}
+
+section! {
+    /// One set of prompts.
+    pub struct Dataset {
+        /// Its name in metrics and reports.
+        name: String = String::new(), Rule::NotEmpty;
+        /// Where its problems come from.
+        source: DataSource = DataSource::default();
+        /// Share of prompts drawn from it, relative to the others.
+        weight: f64 = 1.0, Rule::Above(0.0);
+        /// Uses only this many rows, the first after the seeded shuffle.
+        limit: Option<u64> = None, Rule::AtLeast(1.0);
+        /// Its own judge; unset uses `task.verifier` (synthetic problems bring their own).
+        verifier: Option<Verifier> = None;
+    }
+}
+
+choice! {
+    /// Where problems come from.
+    pub enum DataSource {
+        /// Rows of a file or folder.
+        "files" Files {
+            /// File, folder, or Hugging Face dataset folder.
+            path: String = String::new(), Rule::NotEmpty;
+            /// How it is written.
+            format: DataFormat = DataFormat::default();
+            /// Which split of a Hugging Face dataset folder.
+            split: String = "train".into();
+            /// Column that holds the problem.
+            prompt_column: String = "prompt".into(), Rule::NotEmpty;
+            /// Column that holds what the verifier compares with.
+            answer_column: String = "answer".into(), Rule::NotEmpty;
+        },
+        /// Left-to-right chained arithmetic modulo 10, one worked step per operation.
+        "chain" Chain {
+            /// Fewest operations.
+            min_steps: u32 = 2, Rule::AtLeast(1.0);
+            /// Most operations.
+            max_steps: u32 = 7, Rule::AtLeast(1.0);
+            /// Distinct problems.
+            count: u64 = 4096, Rule::AtLeast(1.0);
+        },
+        /// Multi-digit arithmetic with worked steps.
+        "arithmetic" Arithmetic {
+            /// Fewest digits of a number.
+            min_digits: u32 = 2, Rule::AtLeast(1.0);
+            /// Most digits of a number.
+            max_digits: u32 = 5, Rule::Between(1.0, 18.0);
+            /// Which operations: `+`, `-`, `*`.
+            operations: Vec<String> = vec!["+".into(), "-".into(), "*".into()];
+            /// Distinct problems.
+            count: u64 = 16384, Rule::AtLeast(1.0);
+        },
+        /// Reach a target with given numbers and + - * /.
+        "countdown" Countdown {
+            /// Fewest numbers given.
+            min_numbers: u32 = 3, Rule::Between(2.0, 8.0);
+            /// Most numbers given.
+            max_numbers: u32 = 4, Rule::Between(2.0, 8.0);
+            /// Largest number given.
+            max_value: u32 = 99, Rule::AtLeast(2.0);
+            /// Distinct problems.
+            count: u64 = 16384, Rule::AtLeast(1.0);
+        },
+    }
+}
+
+choice! {
+    /// How a file is written.
+    pub enum DataFormat {
+        /// Told by its name.
+        "auto" Auto,
+        /// One JSON object a line.
+        "jsonl" Jsonl,
+        /// Apache Parquet.
+        "parquet" Parquet,
+        /// Comma-separated, with a header.
+        "csv" Csv,
+        /// A dataset folder as `datasets` downloads or saves it.
+        "huggingface" HuggingFace,
+    }
+}
+
+choice! {
+    /// How a row becomes a prompt. `{prompt}` stands for the row's problem.
+    pub enum PromptTemplate {
+        /// By the model's own chat template.
+        "chat" Chat {
+            /// System message; unset sends none.
+            system: Option<String> = None;
+            /// User message.
+            user: String = "{prompt}".into(), Rule::NotEmpty;
+        },
+        /// As plain text.
+        "plain" Plain {
+            /// The text.
+            template: String = "{prompt}".into(), Rule::NotEmpty;
+        },
+    }
+}
+
+choice! {
+    /// Judge of answers. It reads what follows the end of thinking (`format.thinking`).
+    pub enum Verifier {
+        /// Mathematical equality of the final answer.
+        "math" Math {
+            /// Decimal places that must agree when one side is written as a decimal.
+            precision: u32 = 6;
+            /// Whether the names of variables matter: f(x) is not f(y).
+            strict: bool = true;
+            /// Asks math-verify (Python) about what the built-in grader cannot decide.
+            second_opinion: bool = false;
+        },
+        /// The same text.
+        "exact" Exact {
+            /// Capital and small letters are the same.
+            ignore_case: bool = false;
+            /// Runs of blanks are one blank, and none at the ends.
+            ignore_blanks: bool = true;
+        },
+        /// A pattern finds the answer; the last match counts.
+        "regex" Regex {
+            /// The pattern. The text of its group must equal the row's answer; without a group a
+            /// match alone is right.
+            pattern: String = String::new(), Rule::NotEmpty;
+        },
+        /// An expression over the given numbers that reaches the target.
+        "countdown" Countdown {
+            /// Where the row holds the numbers, as a dotted path.
+            numbers: String = "nums".into(), Rule::NotEmpty;
+            /// Where the row holds the target, as a dotted path.
+            target: String = "target".into(), Rule::NotEmpty;
+            /// Whether every number must be used.
+            use_all: bool = true;
+        },
+        /// A Python program run against tests in a sandbox.
+        "code" Code {
+            /// Runs programs without a sandbox when none is installed. Say so only where whatever
+            /// the model writes may run.
+            allow_without_sandbox: bool = false;
+            /// Memory of one program, in MiB.
+            memory_mib: u32 = 512, Rule::AtLeast(16.0);
+        },
+        /// An executable or a service of yours that scores: one of the two keys.
+        "program" Program {
+            /// Program and arguments; it reads a JSON line and writes a score.
+            command: Vec<String> = Vec::new();
+            /// Address that takes a JSON object by POST and answers with a score.
+            url: Option<String> = None, Rule::NotEmpty;
+        },
+    }
+}

@@ -1,0 +1,30 @@
+//! What crosses the line between generator, engine and trainer.
+//!
+//! ```text
+//! task --Prompt--> engine --SampleRequest--> Generator --Completion--> engine
+//!      (task grades: Reward)   engine --Group--> objective --TrainBatch--> Trainer
+//!      Trainer --WeightHandle--> engine --adopt--> Generator
+//! ```
+//!
+//! Plain carriers: public fields, no behaviour beyond counting. Each says who makes it, who uses
+//! it and which of its arrays share a length. All can be written down and read back (`serde`),
+//! because the journal keeps them and other machines exchange them.
+//!
+//! Not here: tensors, tokenizers, how rewards are decided (`task`), how weights per token are
+//! decided (`objective`).
+
+#![deny(missing_docs)]
+
+pub mod boundary;
+pub mod completion;
+pub mod group;
+pub mod prompt;
+pub mod train;
+pub mod version;
+
+pub use boundary::{Generator, GeneratorError, Trainer, TrainerError, WeightHandle};
+pub use completion::{BrokenCompletion, Completion, FinishReason};
+pub use group::{Batch, Group, GroupId, Reward, Rollout};
+pub use prompt::{Interruption, Prompt, PromptId, SampleRequest, Sampling};
+pub use train::{RatioStats, StepReport, TrainBatch, TrainSequence};
+pub use version::PolicyVersion;
