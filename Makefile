@@ -1,6 +1,6 @@
 # Every command a user or contributor needs. Each target sets up what it needs by itself.
 
-.PHONY: quickstart setup test test-models check fmt bench fuzz help
+.PHONY: quickstart setup setup-sandbox test test-models test-gpu check fmt bench fuzz help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -13,8 +13,16 @@ check: setup ## formatting, lints, layering
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	python3 scripts/check/layering.py
 
-test: setup ## every test that needs no GPU, no large download and no real model
-	cargo test --workspace --locked
+# Programs that answers contain run in bubblewrap. Where it cannot be installed, its tests say that they skipped.
+setup-sandbox:
+	@command -v bwrap >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq bubblewrap; } \
+		|| echo "bubblewrap is missing and could not be installed: the sandbox tests will be skipped"
+
+test: setup setup-sandbox ## every test that needs no GPU, no large download and no real model
+	$$(command -v bwrap >/dev/null && echo env SCALERL_REQUIRE_SANDBOX=1) cargo test --workspace --locked
+
+test-gpu: setup ## the tests that need a CUDA device; fails where there is none
+	SCALERL_REQUIRE_CUDA=1 cargo test --locked -p scalerl-model --test cuda -- --test-threads 1
 
 # MODELS: more folders to compare, e.g. MODELS="out/smollm2 out/qwen". Needs the network once, for transformers.
 test-models: setup ## our logits against transformers, tiny models and $(MODELS)

@@ -1,5 +1,7 @@
 //! Whatever checked points come in, every method answers with sane numbers or a named error.
 
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
 use proptest::prelude::*;
 use scalerl_curve::{
     FitError, FitOptions, FloorChoice, Method, Point, Series, Sigmoid, ValueRange, backtest,
