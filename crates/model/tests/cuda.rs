@@ -22,6 +22,8 @@ const NAMES: [&str; 6] = ["llama", "llama_untied", "qwen2", "qwen3", "qwen3_moe"
 #[expect(clippy::print_stdout, reason = "a skipped test says so")]
 fn device_or_skip(test: &str) -> Option<Device> {
     if device::open().cuda_devices == 0 {
+        let is_required = std::env::var_os("SCALERL_REQUIRE_CUDA").is_some();
+        assert!(!is_required, "{test}: SCALERL_REQUIRE_CUDA is set and there is no CUDA device");
         println!("{test} skipped: no CUDA device");
         return None;
     }
