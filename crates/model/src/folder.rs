@@ -1,6 +1,7 @@
 //! A model: from a Hugging Face folder, from the hub, or from nothing but a config.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use tch::{Device, Kind, TchError, Tensor};
 
@@ -43,6 +44,9 @@ impl Model {
         kind: Kind,
         device: Device,
     ) -> Result<Self, LoadError> {
+        // libtorch has one generator for all threads: two models drawn at once would share it.
+        static DRAWING: Mutex<()> = Mutex::new(());
+        let _guard = DRAWING.lock().unwrap_or_else(PoisonError::into_inner);
         device::open();
         tch::manual_seed(seed);
         let cpu = (Kind::Float, Device::Cpu);
@@ -87,5 +91,29 @@ impl Model {
 
     pub fn device(&self) -> Device {
         self.network.device()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::Shape;
+
+    #[test]
+    fn models_drawn_at_once_get_the_numbers_of_their_own_seeds() {
+        let shape =
+            Shape { layers: 1, width: 32, heads: 4, kv_heads: 2, feed_forward: 64, vocabulary: 99 };
+        let draw = move |seed: i64| {
+            let model = Model::random(shape.config().unwrap(), seed, Kind::Float, Device::Cpu);
+            model.unwrap().parameters
+        };
+        let expected: Vec<Vec<Tensor>> = (0..4).map(draw).collect();
+        for _ in 0..20 {
+            let threads: Vec<_> =
+                (0..4).map(|seed| std::thread::spawn(move || draw(seed))).collect();
+            for (thread, expected) in threads.into_iter().zip(&expected) {
+                assert_eq!(&thread.join().unwrap(), expected);
+            }
+        }
     }
 }
