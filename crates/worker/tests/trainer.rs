@@ -278,6 +278,9 @@ fn a_step_that_is_not_finite_is_reported_and_leaves_no_trace() {
     let is_loss = matches!(error, TrainerError::NotFinite { quantity: "the loss", version, .. } if version.0 == 0);
     assert!(is_loss, "{error}");
     assert_eq!(bits(&other), before);
+    let mut fresh = LocalTrainer::try_new(&clipped, model(1), Shelf::new()).unwrap();
+    assert_eq!(step(&mut other, &good), step(&mut fresh, &good));
+    assert_eq!(bits(&other), bits(&fresh));
 
     assert_eq!((bits(&trainer), trainer.version()), (before, PolicyVersion(0)));
     let report = step(&mut trainer, &good);
