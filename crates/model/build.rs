@@ -17,6 +17,7 @@ fn main() {
         .std("c++17")
         .opt_level(3)
         .file("shim/fused.cpp")
+        .file("shim/paged.cpp")
         .flag("-fopenmp")
         .flag("-ffast-math")
         .compile("scalerl_fused");
