@@ -27,6 +27,7 @@ fn main() {
         .cpp(true)
         .std("c++17")
         .opt_level(2)
+        .file("shim/graph.cpp")
         .file("shim/shim.cpp")
         .include(&include)
         .include(include.join("torch/csrc/api/include"))

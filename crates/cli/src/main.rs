@@ -4,9 +4,13 @@
 #[cfg(feature = "train")]
 mod bench;
 #[cfg(feature = "train")]
+mod decode;
+#[cfg(feature = "train")]
 mod doctor;
 mod failure;
 mod forecast;
+#[cfg(feature = "train")]
+mod generate;
 mod progress;
 mod recipe;
 #[cfg(feature = "train")]
@@ -35,6 +39,9 @@ enum Command {
     /// Fine-tune a model on examples with answers.
     #[cfg(feature = "train")]
     Sft(sft::Args),
+    /// Continue prompts with a model.
+    #[cfg(feature = "train")]
+    Generate(generate::Args),
     /// Say what this machine has, and what is missing for what.
     #[cfg(feature = "train")]
     Doctor(doctor::Args),
@@ -63,6 +70,8 @@ fn main() -> ExitCode {
         Command::Backtest(args) => forecast::backtest::run(&args, &mut out),
         #[cfg(feature = "train")]
         Command::Sft(args) => sft::run(&args, &mut out),
+        #[cfg(feature = "train")]
+        Command::Generate(args) => generate::run(&args, &mut out),
         #[cfg(feature = "train")]
         Command::Doctor(args) => doctor::run(&args, &mut out),
         Command::Recipe(args) => recipe::run(&args, &mut out),

@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::path::Path;
+use std::sync::Arc;
 
 use scalerl_model::config::{ModelConfig, Span};
 use scalerl_model::folder::Model;
@@ -15,6 +16,7 @@ use scalerl_model::head::{Head, HeadOptions};
 use scalerl_model::network::{Attend, Context, Heads};
 use scalerl_model::packed::Packed;
 use scalerl_model::tch::{Device, Kind, TchError, Tensor};
+use scalerl_model::tokenizer::Tokenizer;
 use serde_json::json;
 
 /// The bound on the mean difference of log-probs in float32.
@@ -352,4 +354,47 @@ fn a_request_that_can_never_fit_is_refused_with_numbers() {
     assert!(matches!(generator.submit(Request::new(vec![], 2)), Err(RequestError::EmptyPrompt)));
     let strings = Request { stop_strings: vec!["x".into()], ..Request::new(vec![1], 2) };
     assert_eq!(generator.submit(strings), Err(RequestError::NoTokenizer));
+}
+
+#[test]
+fn a_stop_string_ends_a_completion_where_its_text_first_holds_it() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/tiny_chat");
+    let config = ModelConfig::load(&folder.join("config.json")).unwrap();
+    let tokenizer = Arc::new(Tokenizer::load(&folder).unwrap());
+    let model = {
+        let _alone = SEED.lock();
+        Model::random(config, 4, Kind::Float, Device::Cpu).unwrap()
+    };
+    let mut generator =
+        Generator::new(model, options(4000, 64)).unwrap().with_tokenizer(tokenizer.clone());
+    let stops = vec!["e".to_owned(), "an".to_owned()];
+    let request =
+        Request { completions: 64, stop_strings: stops.clone(), ..Request::new(vec![1, 2, 3], 40) };
+    generator.submit(request).unwrap();
+    let mut stopped = 0;
+    for completion in generator.finish_all().unwrap() {
+        let ids: Vec<i64> = completion.tokens.iter().map(|token| token.id).collect();
+        let holds = |ids: &[i64]| {
+            let text = tokenizer.decode_all(ids).unwrap();
+            stops.iter().any(|stop| text.contains(stop.as_str()))
+        };
+        assert!(!holds(&ids[..ids.len() - 1]), "went on after a stop string");
+        assert_eq!(holds(&ids), completion.finish == Finish::Stop);
+        stopped += usize::from(completion.finish == Finish::Stop);
+    }
+    assert!(stopped > 10, "only {stopped} completions met a stop string");
+}
+
+#[test]
+fn weights_of_another_model_are_refused() {
+    let mut generator = Generator::new(model("llama", 1), options(64, 4)).unwrap();
+    let other = model("qwen3", 1);
+    let said = generator.exchange(&other.parameters, 1, CacheAfterExchange::Stale).unwrap_err();
+    assert!(said.to_string().contains("tensors were given"), "{said}");
+    let mut parameters: Vec<Tensor> =
+        generator.model().parameters.iter().map(Tensor::shallow_clone).collect();
+    parameters[0] = Tensor::zeros([3, 3], (Kind::Float, Device::Cpu));
+    let said = generator.exchange(&parameters, 1, CacheAfterExchange::Stale).unwrap_err();
+    assert!(said.to_string().contains("embedding has shape [3, 3]"), "{said}");
+    assert_eq!(generator.version(), 0);
 }

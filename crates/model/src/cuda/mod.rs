@@ -5,7 +5,7 @@
 
 #![expect(unsafe_code, reason = "kernels take plain pointers")]
 
-mod launch;
+pub(crate) mod launch;
 
 use tch::{Device, Kind, TchError, Tensor};
 

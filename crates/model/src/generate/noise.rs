@@ -23,7 +23,7 @@ pub(crate) fn keys(seed: u64, completion: usize, place: usize) -> [u32; 2] {
 }
 
 /// A word per candidate: two rounds of good 32-bit mixers, with a key before each.
-#[cfg_attr(not(test), expect(dead_code, reason = "the judge of the fast loops"))]
+#[cfg(test)]
 fn mixed(candidate: u32, [key0, key1]: [u32; 2]) -> u32 {
     let mut x = candidate.wrapping_mul(0x9e37_79b9).wrapping_add(key0);
     x = (x ^ x >> 16).wrapping_mul(0x21f0_aaad);
@@ -37,7 +37,7 @@ fn mixed(candidate: u32, [key0, key1]: [u32; 2]) -> u32 {
 }
 
 /// Standard Gumbel noise of one candidate.
-#[cfg_attr(not(test), expect(dead_code, reason = "the judge of the fast loops"))]
+#[cfg(test)]
 pub(crate) fn gumbel(candidate: u32, keys: [u32; 2]) -> f64 {
     let uniform = (f64::from(mixed(candidate, keys) >> 1) + 0.5) / 2_f64.powi(31);
     -(-(-uniform).ln_1p()).ln()

@@ -83,6 +83,18 @@ impl PagePool {
         }
     }
 
+    pub(crate) fn share_all(&mut self, pages: &[Page]) {
+        for &page in pages {
+            self.share(page);
+        }
+    }
+
+    pub(crate) fn release_all(&mut self, pages: &[Page]) {
+        for &page in pages {
+            self.release(page);
+        }
+    }
+
     pub(crate) fn usage(&self, set_aside: u64) -> PoolUsage {
         PoolUsage {
             pages: self.holders.len(),

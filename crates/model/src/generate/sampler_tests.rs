@@ -26,7 +26,9 @@ fn distribution(logits: &[f32], sampling: Sampling) -> Vec<f64> {
     order.truncate(enough.unwrap_or(order.len()));
     let total = mass(&order);
     let mut out = vec![0.0; scaled.len()];
-    order.iter().for_each(|&i| out[i] = scaled[i].exp() / total);
+    for i in order {
+        out[i] = scaled[i].exp() / total;
+    }
     out
 }
 

@@ -145,7 +145,7 @@ impl Scheduler {
         };
         let group = self.groups.get_mut(&id).expect("a group lives as long as its sequences");
         if let Some(pages) = group.prefix.clone() {
-            pages.iter().for_each(|&page| self.pool.share(page));
+            self.pool.share_all(&pages);
             let sequence = &mut self.running[place];
             sequence.computed = prefix;
             sequence.pages = pages;
@@ -158,13 +158,7 @@ impl Scheduler {
         if prefix == 0 || group.live == 1 {
             return true;
         }
-        match group.leader {
-            Some(leader) => leader == order,
-            None => {
-                group.leader = Some(order);
-                true
-            }
-        }
+        *group.leader.get_or_insert(order) == order
     }
 
     /// Pages for the next `count` tokens, none of them shared where they are written.
@@ -232,7 +226,7 @@ impl Scheduler {
 
     fn drop_prefix(&mut self, id: RequestId) {
         let pages = self.group(id).prefix.take();
-        pages.into_iter().flatten().for_each(|page| self.pool.release(page));
+        self.pool.release_all(&pages.unwrap_or_default());
     }
 
     /// Takes a sequence's pages away.
@@ -246,7 +240,7 @@ impl Scheduler {
         if group.leader == Some(order) {
             group.leader = None;
         }
-        pages.into_iter().for_each(|page| self.pool.release(page));
+        self.pool.release_all(&pages);
     }
 
     fn set_aside(&mut self, place: usize) {
@@ -304,7 +298,7 @@ impl Scheduler {
             if group.unstarted > 0 {
                 let count = self.pool.pages_for(prefix);
                 let pages = self.running[chunk.place].pages[..count].to_vec();
-                pages.iter().for_each(|&page| self.pool.share(page));
+                self.pool.share_all(&pages);
                 self.group(id).prefix = Some(pages);
             }
         }
@@ -348,9 +342,13 @@ impl Scheduler {
     /// Weights have changed: no prefix survives; with `is_recomputed`, nothing does.
     pub(crate) fn weights_changed(&mut self, is_recomputed: bool) {
         while self.drop_one_prefix() {}
-        self.groups.values_mut().for_each(|group| group.leader = None);
+        for group in self.groups.values_mut() {
+            group.leader = None;
+        }
         if is_recomputed {
-            (0..self.running.len()).for_each(|place| self.empty(place));
+            for place in 0..self.running.len() {
+                self.empty(place);
+            }
         }
     }
 }
