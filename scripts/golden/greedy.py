@@ -6,12 +6,13 @@
 Exits 1 at the first prompt whose tokens differ, and says where.
 """
 import json
+import pathlib
 import subprocess
 import sys
 import tempfile
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 binary, folder = sys.argv[1], sys.argv[2]
 count = int(sys.argv[3]) if len(sys.argv) > 3 else 64
@@ -22,7 +23,12 @@ questions = [
     "List three prime numbers above 100.",
     "Translate to German: The weather is nice today.",
 ]
-tokenizer = AutoTokenizer.from_pretrained(folder)
+if (pathlib.Path(folder) / "tokenizer_config.json").is_file():
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+else:
+    # Without it transformers guesses a class by the model's type, wrongly for SmolLM2.
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=f"{folder}/tokenizer.json")
+    tokenizer.chat_template = (pathlib.Path(folder) / "chat_template.jinja").read_text()
 model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
     for question in questions:

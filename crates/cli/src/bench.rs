@@ -7,7 +7,7 @@ use scalerl_model::bench::{HeadBench, Shape, TrainBench, bench_head, bench_train
 use scalerl_model::device;
 use scalerl_model::head::HeadMode;
 use scalerl_model::network::Activations;
-use scalerl_model::tch::Kind;
+use scalerl_model::tch::{Device, Kind};
 use scalerl_model::train::{ComputeKind, LearnerOptions};
 
 use crate::failure::BadInput;
@@ -44,6 +44,19 @@ impl Mode {
 pub(crate) enum Precision {
     F32,
     Bf16,
+}
+
+impl Precision {
+    /// As given, or what suits the device.
+    pub(crate) fn kind(given: Option<Self>, device: Device) -> Kind {
+        match given {
+            Some(Self::F32) => Kind::Float,
+            Some(Self::Bf16) => Kind::BFloat16,
+            None => {
+                Self::kind(Some(if device == Device::Cpu { Self::F32 } else { Self::Bf16 }), device)
+            }
+        }
+    }
 }
 
 #[derive(Debug, clap::Args)]

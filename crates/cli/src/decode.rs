@@ -4,7 +4,7 @@ use std::io::Write;
 
 use scalerl_model::bench::{DecodeBench, DecodeTiming, Shape, bench_decode, bench_mismatch};
 use scalerl_model::generate::{GeneratorOptions, Sampling, check_kernels};
-use scalerl_model::tch::{Device, Kind};
+use scalerl_model::tch::Device;
 use scalerl_model::{device, tch};
 
 use crate::bench::{Mode, Precision};
@@ -12,7 +12,6 @@ use crate::failure::BadInput;
 
 /// Options of `bench decode`.
 #[derive(Debug, clap::Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub(crate) struct Args {
     #[arg(long, default_value_t = 4)]
     layers: i64,
@@ -85,12 +84,7 @@ impl Args {
                 BadInput::new(format!("--fewest {fewest} is not in 1 to {}", self.new)).into()
             );
         }
-        let kind = match self.dtype {
-            Some(Precision::F32) => Kind::Float,
-            Some(Precision::Bf16) => Kind::BFloat16,
-            None if device == Device::Cpu => Kind::Float,
-            None => Kind::BFloat16,
-        };
+        let kind = Precision::kind(self.dtype, device);
         let mut options = GeneratorOptions::of(device);
         options.running = self.batch;
         let whole = (self.prompt + self.new).next_multiple_of(options.page_tokens) * self.batch;

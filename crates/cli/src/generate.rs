@@ -11,7 +11,6 @@ use scalerl_model::folder::Model;
 use scalerl_model::generate::{
     Completion, Finish, GREEDY, Generator, GeneratorOptions, Interruption, Request, Sampling,
 };
-use scalerl_model::tch::{Device, Kind};
 use scalerl_model::template::{ChatTemplate, Prompt};
 use scalerl_model::tokenizer::{Markers, Tokenizer};
 use scalerl_model::{device, hub};
@@ -91,12 +90,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
         Tokenizer::load(&folder).map_err(|error| BadInput::new(&error).hint(error.hint()))?;
     let tokenizer = Arc::new(tokenizer);
     let prompts = prompts(args, &folder, &tokenizer)?;
-    let kind = match args.dtype {
-        Some(Precision::F32) => Kind::Float,
-        Some(Precision::Bf16) => Kind::BFloat16,
-        None if device == Device::Cpu => Kind::Float,
-        None => Kind::BFloat16,
-    };
+    let kind = Precision::kind(args.dtype, device);
     let model = Model::load(&folder, kind, device)
         .map_err(|error| BadInput::new(&error).hint(error.hint()))?;
     let mut options = GeneratorOptions::of(device);

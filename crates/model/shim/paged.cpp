@@ -54,21 +54,26 @@ void append(const PagedTokens& a, int64_t r) {
 }
 
 // All query heads that share one key head, for one token: each key and value is read once.
-CLONES void attend_one(const PagedTokens& a, int64_t r, int64_t head, float* scores) {
-  const int64_t group = a.heads / a.kv_heads, width = a.width, position = a.positions[r];
+// A width known to the compiler unrolls the inner loops; 0 takes any.
+template <int64_t WIDTH>
+inline __attribute__((always_inline)) void attend_width(const PagedTokens& a, int64_t r, int64_t head, float* scores) {
+  const int64_t group = a.heads / a.kv_heads, width = WIDTH > 0 ? WIDTH : a.width, position = a.positions[r];
   const int64_t start = a.span > 0 ? position / a.span * a.span : 0, count = position + 1 - start;
   const int32_t* table = a.tables + a.rows[r] * a.table_stride;
   const float* q = a.q + r * a.q_stride + head * group * width;
   float* out = a.out + (r * a.heads + head * group) * width;
-  for (int64_t p = 0; p < count; ++p) {
-    const int64_t at = start + p;
-    const float* k = a.keys + ((table[at / a.page] * a.kv_heads + head) * a.page + at % a.page) * width;
-    for (int64_t g = 0; g < group; ++g) {
-      const float* query = q + g * width;
-      float dot = 0.0f;
+  // Page by page: a division per token would cost more than its product.
+  for (int64_t p = 0; p < count;) {
+    const int64_t at = start + p, place = at % a.page, rest = count - p, here = rest < a.page - place ? rest : a.page - place;
+    const float* k = a.keys + ((table[at / a.page] * a.kv_heads + head) * a.page + place) * width;
+    for (const int64_t end = p + here; p < end; ++p, k += width) {
+      for (int64_t g = 0; g < group; ++g) {
+        const float* query = q + g * width;
+        float dot = 0.0f;
 #pragma omp simd reduction(+ : dot)
-      for (int64_t i = 0; i < width; ++i) dot += query[i] * k[i];
-      scores[g * count + p] = dot * a.scale;
+        for (int64_t i = 0; i < width; ++i) dot += query[i] * k[i];
+        scores[g * count + p] = dot * a.scale;
+      }
     }
   }
   for (int64_t g = 0; g < group; ++g) {
@@ -86,17 +91,36 @@ CLONES void attend_one(const PagedTokens& a, int64_t r, int64_t head, float* sco
     for (int64_t p = 0; p < count; ++p) row[p] *= inverse;
     for (int64_t i = 0; i < width; ++i) out[g * width + i] = 0.0f;
   }
-  for (int64_t p = 0; p < count; ++p) {
-    const int64_t at = start + p;
-    const float* v = a.values + ((table[at / a.page] * a.kv_heads + head) * a.page + at % a.page) * width;
+  for (int64_t p = 0; p < count;) {
+    const int64_t at = start + p, place = at % a.page, rest = count - p, here = rest < a.page - place ? rest : a.page - place;
+    const float* v = a.values + ((table[at / a.page] * a.kv_heads + head) * a.page + place) * width;
     for (int64_t g = 0; g < group; ++g) {
-      const float weight = scores[g * count + p];
-      float* sum = out + g * width;
+      const float* weights = scores + g * count + p;
+      float sum[WIDTH > 0 ? WIDTH : 1];
+      if (WIDTH > 0) {
+        // Sixteen rows into one sum that stays in registers.
 #pragma omp simd
-      for (int64_t i = 0; i < width; ++i) sum[i] += weight * v[i];
+        for (int64_t i = 0; i < WIDTH; ++i) sum[i] = out[g * WIDTH + i];
+        for (int64_t j = 0; j < here; ++j) {
+#pragma omp simd
+          for (int64_t i = 0; i < WIDTH; ++i) sum[i] += weights[j] * v[j * WIDTH + i];
+        }
+#pragma omp simd
+        for (int64_t i = 0; i < WIDTH; ++i) out[g * WIDTH + i] = sum[i];
+      } else {
+        for (int64_t j = 0; j < here; ++j) {
+          for (int64_t i = 0; i < width; ++i) out[g * width + i] += weights[j] * v[j * width + i];
+        }
+      }
     }
+    p += here;
   }
 }
+
+CLONES void attend_32(const PagedTokens& a, int64_t r, int64_t head, float* scores) { attend_width<32>(a, r, head, scores); }
+CLONES void attend_64(const PagedTokens& a, int64_t r, int64_t head, float* scores) { attend_width<64>(a, r, head, scores); }
+CLONES void attend_128(const PagedTokens& a, int64_t r, int64_t head, float* scores) { attend_width<128>(a, r, head, scores); }
+CLONES void attend_any(const PagedTokens& a, int64_t r, int64_t head, float* scores) { attend_width<0>(a, r, head, scores); }
 
 // The hash of generate/noise.rs.
 inline uint32_t mixed(uint32_t x, uint32_t key0, uint32_t key1) {
@@ -181,12 +205,13 @@ void scalerl_cpu_paged_attention(const PagedTokens* a) {
   }
   const int threads = work < SERIAL_BELOW ? 1 : omp_get_max_threads();
   const int64_t items = a->tokens * a->kv_heads;
+  const auto attend = a->width == 32 ? attend_32 : a->width == 64 ? attend_64 : a->width == 128 ? attend_128 : attend_any;
 #pragma omp parallel num_threads(threads)
   {
     std::vector<float> scores(static_cast<size_t>((longest + 1) * (a->heads / a->kv_heads)));
     // Lengths differ: whoever is done takes the next.
 #pragma omp for schedule(dynamic, 4)
-    for (int64_t item = 0; item < items; ++item) attend_one(*a, item / a->kv_heads, item % a->kv_heads, scores.data());
+    for (int64_t item = 0; item < items; ++item) attend(*a, item / a->kv_heads, item % a->kv_heads, scores.data());
   }
 }
 

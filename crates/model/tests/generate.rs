@@ -398,3 +398,14 @@ fn weights_of_another_model_are_refused() {
     assert!(said.to_string().contains("embedding has shape [3, 3]"), "{said}");
     assert_eq!(generator.version(), 0);
 }
+
+/// The generator gets a thread of its own.
+#[test]
+fn a_generator_can_move_to_another_thread() {
+    let mut generator = Generator::new(model("llama", 1), options(64, 4)).unwrap();
+    let finished = std::thread::spawn(move || {
+        generator.submit(Request::new(vec![1, 2], 3)).unwrap();
+        generator.finish_all().unwrap().len()
+    });
+    assert_eq!(finished.join().unwrap(), 1);
+}

@@ -60,9 +60,11 @@ impl Size {
     }
 }
 
-/// A power of two of tokens, 256 at least, in pages.
+/// A multiple of 512 tokens, beyond 2,048 a power of two, in pages.
 fn pages(longest: usize, page: usize) -> usize {
-    longest.next_power_of_two().max(256).div_ceil(page)
+    let tokens =
+        if longest <= 2048 { longest.next_multiple_of(512) } else { longest.next_power_of_two() };
+    tokens.div_ceil(page)
 }
 
 /// The settings of one row, as in kernels.cu.
