@@ -409,3 +409,14 @@ fn a_generator_can_move_to_another_thread() {
     });
     assert_eq!(finished.join().unwrap(), 1);
 }
+
+#[test]
+fn broken_weights_are_an_error_that_names_the_request() {
+    let mut generator = Generator::new(model("llama", 1), options(640, 4)).unwrap();
+    generator.submit(Request::new(vec![1, 2], 3)).unwrap();
+    let broken: Vec<Tensor> =
+        generator.model().parameters.iter().map(|p| p.full_like(f64::NAN)).collect();
+    generator.exchange(&broken, 1, CacheAfterExchange::Stale).unwrap();
+    let said = generator.step().unwrap_err().to_string();
+    assert!(said.contains("request 0") && said.contains("not numbers"), "{said}");
+}

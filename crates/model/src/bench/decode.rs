@@ -10,8 +10,11 @@ use serde::Serialize;
 use tch::{Device, Kind, Tensor};
 
 use super::Shape;
+use crate::config::ModelConfig;
+use crate::device;
 use crate::folder::Model;
 use crate::generate::{GenerateError, Generator, GeneratorOptions, Request, Sampling};
+use crate::layout::{Parameter, Start, layout};
 use crate::shim;
 use crate::stopwatch::Stopwatch;
 
@@ -139,9 +142,30 @@ pub fn measured_bandwidth(device: Device) -> Result<f64, GenerateError> {
     Ok(2.0 * 4.0 * count as f64 / best)
 }
 
+/// Random weights made on the device: a large model takes seconds on a host.
+pub(super) fn random_weights(
+    config: &ModelConfig,
+    kind: Kind,
+    device: Device,
+) -> Result<Vec<Tensor>, GenerateError> {
+    device::open();
+    tch::manual_seed(1);
+    let make = |parameter: &Parameter| {
+        let (shape, on) = (&parameter.shape[..], (kind, device));
+        match parameter.start {
+            Start::Normal => Tensor::f_randn(shape, on)?.f_mul_scalar(config.initial_spread),
+            Start::Ones => Tensor::f_ones(shape, on),
+            Start::Zeros => Tensor::f_zeros(shape, on),
+        }
+    };
+    Ok(layout(config).iter().map(make).collect::<Result<_, _>>()?)
+}
+
 /// Runs the bench.
 pub fn bench_decode(bench: &DecodeBench) -> Result<DecodeTiming, GenerateError> {
-    let model = Model::random(bench.shape.config()?, 1, bench.kind, bench.device)?;
+    let config = bench.shape.config()?;
+    let weights = random_weights(&config, bench.kind, bench.device)?;
+    let model = Model::over(config, weights, None)?;
     let parameters = model.config.parameter_count();
     // The embedding is looked up, not read through.
     let read = parameters - bench.shape.vocabulary * bench.shape.width;

@@ -7,9 +7,10 @@ use serde::Serialize;
 use tch::Tensor;
 
 use super::DecodeBench;
+use super::decode::random_weights;
 use crate::config::ModelConfig;
 use crate::folder::Model;
-use crate::generate::{GenerateError, Generator, Request};
+use crate::generate::{GenerateError, Generator, GeneratorOptions, Request};
 use crate::head::{Head, HeadMode, HeadOptions};
 use crate::packed::Packed;
 
@@ -27,24 +28,34 @@ pub struct Mismatch {
 
 /// Generates with each head and scores with the same head on the trainer's side.
 pub fn bench_mismatch(bench: &DecodeBench) -> Result<Vec<Mismatch>, GenerateError> {
+    // A wider start than usual: distributions as sharp as a trained model's.
+    let config = ModelConfig { initial_spread: 0.06, ..bench.shape.config()? };
+    let weights = random_weights(&config, bench.kind, bench.device)?;
+    let requests = bench.requests()?;
     [HeadMode::Exact, HeadMode::Split, HeadMode::Bf16]
         .into_iter()
-        .map(|mode| one(bench, mode))
+        .map(|mode| {
+            let model = || {
+                let weights = weights.iter().map(Tensor::shallow_clone).collect();
+                Model::over(config.clone(), weights, None)
+            };
+            one(bench, mode, [model()?, model()?], &requests)
+        })
         .collect()
 }
 
-fn one(bench: &DecodeBench, mode: HeadMode) -> Result<Mismatch, GenerateError> {
-    // A wider start than usual: distributions as sharp as a trained model's.
-    let config = ModelConfig { initial_spread: 0.06, ..bench.shape.config()? };
-    let make = || Model::random(config.clone(), 1, bench.kind, bench.device);
-    let options = crate::generate::GeneratorOptions { head: mode, ..bench.options };
-    let mut generator = Generator::new(make()?, options)?;
-    let requests: Vec<Request> = bench.requests()?;
-    for request in &requests {
+fn one(
+    bench: &DecodeBench,
+    mode: HeadMode,
+    [model, judge]: [Model; 2],
+    requests: &[Request],
+) -> Result<Mismatch, GenerateError> {
+    let options = GeneratorOptions { head: mode, ..bench.options };
+    let mut generator = Generator::new(model, options)?;
+    for request in requests {
         generator.submit(request.clone())?;
     }
     let completions = generator.finish_all()?;
-    let judge = make()?;
     let head_options = HeadOptions {
         mode,
         temperature: bench.sampling.temperature,

@@ -172,3 +172,49 @@ fn body(size: Size, inputs: &Tensor, outputs: &Tensor, parts: Parts) -> Result<(
     let logits_rv = parts.head.logits(&hidden_rd)?;
     parts.kernels.draw(&logits_rv, &inputs.f_narrow(0, 2 * r, 5 * r)?, outputs)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::Shape;
+    use crate::generate::request::Sampling;
+
+    #[test]
+    fn a_step_goes_over_as_the_words_that_the_graph_reads() {
+        let shape =
+            Shape { layers: 1, width: 8, heads: 1, kv_heads: 1, feed_forward: 8, vocabulary: 8 };
+        let config = shape.config().unwrap();
+        let cache = KvCache::new(&config, 9, 16, (Kind::Float, Device::Cpu)).unwrap();
+        let sampling = |place| RowSampling {
+            sampling: Sampling { temperature: 0.5, top_p: 0.9, top_k: 3 },
+            seed: 1,
+            completion: 0,
+            place,
+        };
+        let row = |token, position, pages: &'static [Page]| DecodeRow {
+            token,
+            position,
+            pages,
+            sampling: sampling(position),
+        };
+        let rows = [row(5, 17, &[4, 2]), row(6, 3, &[7]), row(7, 0, &[8])];
+        let size = Size::for_rows(&rows, 16);
+        assert_eq!(size, Size { rows: 4, pages: 32 });
+        let words = words(size, &rows, &cache);
+        assert_eq!(words[..8], [5, 6, 7, 0, 17, 3, 0, 0], "tokens and positions");
+        assert_eq!(words[8 + 5..8 + 10], settings(&sampling(3)), "settings of the second row");
+        assert!((f32::from_bits(words[8].cast_unsigned()) - 2.0).abs() < 1e-6);
+        let tables: Vec<&[i32]> = words[28..].chunks(32).collect();
+        assert_eq!(tables.len(), 4);
+        assert_eq!((tables[0][..3].to_vec(), tables[1][0]), (vec![4, 2, 9], 7));
+        assert!(tables[3].iter().all(|page| *page == 9), "no sequence: the spare page");
+    }
+
+    #[test]
+    fn few_sizes_serve_every_load() {
+        let sizes: std::collections::BTreeSet<usize> =
+            (1..=2048).map(|longest| pages(longest, 16)).collect();
+        assert_eq!(sizes.into_iter().collect::<Vec<_>>(), [32, 64, 96, 128]);
+        assert_eq!(pages(5000, 16), 512);
+    }
+}
