@@ -13,8 +13,9 @@ use tch::{Device, TchError};
 use crate::shim;
 
 const SOURCE: &str = include_str!("kernels.cu");
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 9] = [
     "norm_forward",
+    "add_norm",
     "norm_backward",
     "rotate",
     "gate_forward",

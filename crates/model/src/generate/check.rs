@@ -15,6 +15,7 @@ use super::sampler::{self, RowSampling};
 use crate::bench::Shape;
 use crate::config::{ModelConfig, Span};
 use crate::network::{Attend, Heads};
+use crate::ops::add_rms_norm;
 
 /// One comparison.
 #[derive(Debug, Clone)]
@@ -57,7 +58,22 @@ pub fn check_kernels(device: Device) -> Result<Vec<KernelCheck>, GenerateError> 
         }
     }
     checks.extend(drawing(device)?);
+    checks.push(sum_and_norm(device)?);
     Ok(checks)
+}
+
+/// The fused sum and norm against float64.
+fn sum_and_norm(device: Device) -> Result<KernelCheck, GenerateError> {
+    let kind = if device == Device::Cpu { Kind::Float } else { Kind::BFloat16 };
+    let random = |shape: &[i64]| Tensor::f_randn(shape, (Kind::Float, device))?.f_to_kind(kind);
+    let (x, y, w) = (random(&[300, 896])?, random(&[300, 896])?, random(&[896])?);
+    let (sum, normed) = add_rms_norm(&x, &y, &w, 1e-5)?;
+    let apart = difference(&sum, &x.f_add(&y)?)?;
+    let wide = sum.f_to_kind(Kind::Double)?;
+    let expected = wide.f_rms_norm([896], Some(&w.f_to_kind(Kind::Double)?), 1e-5)?;
+    let error = difference(&normed, &expected)?.max(if apart > 0.0 { 1.0 } else { 0.0 });
+    let limit = if device == Device::Cpu { 1e-5 } else { 5e-3 };
+    Ok(KernelCheck { what: "sum and norm".to_owned(), error, limit })
 }
 
 /// Sequences with this many tokens before the step, and this many in it.
