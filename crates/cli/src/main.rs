@@ -11,6 +11,7 @@ mod failure;
 mod forecast;
 #[cfg(feature = "train")]
 mod generate;
+mod grade;
 mod progress;
 mod recipe;
 #[cfg(feature = "train")]
@@ -45,6 +46,8 @@ enum Command {
     /// Say what this machine has, and what is missing for what.
     #[cfg(feature = "train")]
     Doctor(doctor::Args),
+    /// Compare predicted with gold answers, row by row.
+    Grade(grade::Args),
     /// List, show, check and compare recipes.
     Recipe(recipe::Args),
     /// Measure speed.
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Command::Generate(args) => generate::run(&args, &mut out),
         #[cfg(feature = "train")]
         Command::Doctor(args) => doctor::run(&args, &mut out),
+        Command::Grade(args) => grade::run(&args, &mut out),
         Command::Recipe(args) => recipe::run(&args, &mut out),
         Command::Bench(Bench::Fit(args)) => forecast::bench::run(&args, &mut out),
         #[cfg(feature = "train")]

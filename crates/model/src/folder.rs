@@ -10,6 +10,7 @@ use crate::error::LoadError;
 use crate::layout::{Parameter, Start, layout};
 use crate::network::Network;
 use crate::save::{ModelToSave, SaveKind, save_model};
+use crate::shim;
 use crate::weights::WeightFiles;
 
 /// A network with its parameters and where it came from.
@@ -44,15 +45,18 @@ impl Model {
         device: Device,
     ) -> Result<Self, LoadError> {
         device::open();
-        tch::manual_seed(seed);
         let cpu = (Kind::Float, Device::Cpu);
         let parameters = layout(&config)
             .iter()
-            .map(|parameter| {
+            .enumerate()
+            .map(|(index, parameter)| {
                 let shape = &parameter.shape[..];
                 let tensor = match parameter.start {
                     Start::Normal => {
-                        Tensor::f_randn(shape, cpu)?.f_mul_scalar(config.initial_spread)?
+                        let tensor = Tensor::f_empty(shape, cpu)?;
+                        let own_seed = seed.wrapping_mul(1_000_003).wrapping_add(index as i64);
+                        shim::fill_normal(&tensor, config.initial_spread, own_seed as u64)?;
+                        tensor
                     }
                     Start::Ones => Tensor::f_ones(shape, cpu)?,
                     Start::Zeros => Tensor::f_zeros(shape, cpu)?,

@@ -16,7 +16,7 @@ fn is_fusable(tensor: &Tensor) -> bool {
 
 /// RMSNorm over the last dimension: x / rms(x) * weight.
 pub fn rms_norm(x: &Tensor, weight: &Tensor, epsilon: f64) -> Result<Tensor, TchError> {
-    if cuda::takes(x) && cuda::takes(weight) && weight.numel().is_multiple_of(2) {
+    if cuda::takes_norm(x, weight) {
         let (input, weight_kept) = (x.f_detach()?.f_contiguous()?, weight.f_detach()?);
         let (y, scale) = cuda::norm(&input, &weight_kept, epsilon)?;
         return attach(y, &[x, weight], move |grad| {

@@ -19,6 +19,7 @@ use scalerl_model::{cuda, device};
 
 const NAMES: [&str; 6] = ["llama", "llama_untied", "qwen2", "qwen3", "qwen3_moe", "llama4_text"];
 
+#[expect(clippy::print_stdout, reason = "a skipped test says so")]
 fn device_or_skip(test: &str) -> Option<Device> {
     if device::open().cuda_devices == 0 {
         println!("{test} skipped: no CUDA device");

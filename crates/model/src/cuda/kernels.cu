@@ -81,12 +81,14 @@ extern "C" __global__ void add_norm(
   }
 }
 
-// Blocks stride over rows; each leaves one row of partial weight gradients, summed afterwards. dw: [gridDim.x, 2 d2] zeroed.
+// Blocks stride over rows; each leaves one row of partial weight gradients, summed afterwards. dw: [gridDim.x, 2 d2].
+// Shared memory: d2 float2, one column pair each; a column belongs to one thread, so nobody waits for it.
 extern "C" __global__ void norm_backward(
     const bf16x2* __restrict__ g, const bf16x2* __restrict__ x, const bf16x2* __restrict__ w, const float* __restrict__ scale,
     bf16x2* __restrict__ dx, float2* __restrict__ dw, i64 rows, int d2) {
   __shared__ float shared[32];
-  float2* partial = dw + (i64)blockIdx.x * d2;
+  extern __shared__ float2 partial[];
+  for (int i = threadIdx.x; i < d2; i += blockDim.x) partial[i] = make_float2(0.0f, 0.0f);
   for (i64 row = blockIdx.x; row < rows; row += gridDim.x) {
     const bf16x2* in = x + row * d2;
     const bf16x2* grad = g + row * d2;
@@ -101,13 +103,11 @@ extern "C" __global__ void norm_backward(
     for (int i = threadIdx.x; i < d2; i += blockDim.x) {
       const bf16x2 gi = grad[i], wi = w[i], xi = in[i];
       out[i] = narrow2(low(gi) * low(wi) * s - low(xi) * c, high(gi) * high(wi) * s - high(xi) * c);
-      // A column belongs to one thread of the block: no atomics.
-      float2 sum = partial[i];
-      sum.x += low(gi) * low(xi) * s;
-      sum.y += high(gi) * high(xi) * s;
-      partial[i] = sum;
+      partial[i].x += low(gi) * low(xi) * s;
+      partial[i].y += high(gi) * high(xi) * s;
     }
   }
+  for (int i = threadIdx.x; i < d2; i += blockDim.x) dw[(i64)blockIdx.x * d2 + i] = partial[i];
 }
 
 // One block per token; heads beyond `rotated` are copied. A head has 4 * quarter numbers: 2 * quarter pairs.
@@ -136,12 +136,13 @@ extern "C" __global__ void rotate(
 
 __device__ __forceinline__ float silu(float x) { return x / (1.0f + __expf(-x)); }
 
-// Threads stride over rows * f2 pairs; x: [rows, 2 f2], y: [rows, f2].
-extern "C" __global__ void gate_forward(const bf16x2* __restrict__ x, bf16x2* __restrict__ y, i64 count, int f2) {
-  for (i64 i = blockIdx.x * (i64)blockDim.x + threadIdx.x; i < count; i += (i64)gridDim.x * blockDim.x) {
-    const i64 row = i / f2, base = row * 2 * f2 + (i - row * f2);
-    const bf16x2 gate = x[base], up = x[base + f2];
-    y[i] = narrow2(silu(low(gate)) * low(up), silu(high(gate)) * high(up));
+// One block per row; x: [rows, 2 f2] pairs, y: [rows, f2] pairs.
+extern "C" __global__ void gate_forward(const bf16x2* __restrict__ x, bf16x2* __restrict__ y, int f2) {
+  const i64 row = blockIdx.x;
+  const bf16x2* in = x + row * 2 * f2;
+  for (int i = threadIdx.x; i < f2; i += blockDim.x) {
+    const bf16x2 gate = in[i], up = in[i + f2];
+    y[row * f2 + i] = narrow2(silu(low(gate)) * low(up), silu(high(gate)) * high(up));
   }
 }
 
@@ -151,13 +152,15 @@ __device__ __forceinline__ float silu_slope(float x) {
 }
 
 extern "C" __global__ void gate_backward(
-    const bf16x2* __restrict__ g, const bf16x2* __restrict__ x, bf16x2* __restrict__ dx, i64 count, int f2) {
-  for (i64 i = blockIdx.x * (i64)blockDim.x + threadIdx.x; i < count; i += (i64)gridDim.x * blockDim.x) {
-    const i64 row = i / f2, base = row * 2 * f2 + (i - row * f2);
-    const bf16x2 gate = x[base], up = x[base + f2], grad = g[i];
-    dx[base] = narrow2(
+    const bf16x2* __restrict__ g, const bf16x2* __restrict__ x, bf16x2* __restrict__ dx, int f2) {
+  const i64 row = blockIdx.x;
+  const bf16x2* in = x + row * 2 * f2;
+  bf16x2* out = dx + row * 2 * f2;
+  for (int i = threadIdx.x; i < f2; i += blockDim.x) {
+    const bf16x2 gate = in[i], up = in[i + f2], grad = g[row * f2 + i];
+    out[i] = narrow2(
         low(grad) * low(up) * silu_slope(low(gate)), high(grad) * high(up) * silu_slope(high(gate)));
-    dx[base + f2] = narrow2(low(grad) * silu(low(gate)), high(grad) * silu(high(gate)));
+    out[i + f2] = narrow2(low(grad) * silu(low(gate)), high(grad) * silu(high(gate)));
   }
 }
 

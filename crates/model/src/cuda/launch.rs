@@ -39,6 +39,7 @@ pub(crate) enum Argument {
 pub(crate) struct Grid {
     pub(crate) blocks: u32,
     pub(crate) threads: u32,
+    pub(crate) shared_bytes: u32,
 }
 
 /// The functions of one device. Handles stay valid as long as the primary context lives, which
@@ -169,7 +170,14 @@ impl Functions {
         // run each), point to live tensors of checked sizes, and the stream is torch's own.
         let launched = unsafe {
             let (blocks, threads) = ((grid.blocks, 1, 1), (grid.threads, 1, 1));
-            result::launch_kernel(*function, blocks, threads, 0, stream, &mut pointers)
+            result::launch_kernel(
+                *function,
+                blocks,
+                threads,
+                grid.shared_bytes,
+                stream,
+                &mut pointers,
+            )
         };
         launched.map_err(|error| TchError::Torch(format!("{name}: {error}")))
     }

@@ -16,8 +16,8 @@ pub use launch::{is_ready, why_not_ready};
 const ROW_THREADS: u32 = 256;
 /// Threads of a block that owns one row of logits.
 const HEAD_THREADS: u32 = 1024;
-/// Blocks for loops that stride: several per multiprocessor of any device.
-const STRIDING_BLOCKS: i64 = 2048;
+/// Shared memory that a block gets without asking, less what `block_sum` uses.
+const SHARED_BYTES: usize = (48 << 10) - 128;
 /// Blocks of the norm's backward, each with a row of partial sums.
 const NORM_BLOCKS: i64 = 512;
 
@@ -26,6 +26,12 @@ pub(crate) fn takes(tensor: &Tensor) -> bool {
     tensor.kind() == Kind::BFloat16
         && matches!(tensor.device(), Device::Cuda(_))
         && is_ready(tensor.device())
+}
+
+/// Whether a norm of this width fits: pairs of columns, and their sums in shared memory.
+pub(crate) fn takes_norm(x: &Tensor, weight: &Tensor) -> bool {
+    let width = weight.numel();
+    takes(x) && takes(weight) && width.is_multiple_of(2) && width * 4 <= SHARED_BYTES
 }
 
 fn pointer(tensor: &Tensor, kind: Kind, count: i64) -> Argument {
@@ -46,7 +52,7 @@ fn matrix(tensor: &Tensor) -> (i64, i64) {
 }
 
 fn rows_grid(rows: i64, threads: u32) -> Grid {
-    Grid { blocks: rows as u32, threads }
+    Grid { blocks: rows as u32, threads, shared_bytes: 0 }
 }
 
 pub(crate) fn norm(x: &Tensor, w: &Tensor, epsilon: f64) -> Result<(Tensor, Tensor), TchError> {
@@ -96,7 +102,7 @@ pub(crate) fn norm_backward(
     let (rows, d) = matrix(x);
     let blocks = rows.min(NORM_BLOCKS);
     let dx = x.f_empty_like()?;
-    let parts = Tensor::f_zeros([blocks, d], (Kind::Float, x.device()))?;
+    let parts = Tensor::f_empty([blocks, d], (Kind::Float, x.device()))?;
     let mut arguments = [
         pointer(g, Kind::BFloat16, rows * d),
         pointer(x, Kind::BFloat16, rows * d),
@@ -107,7 +113,8 @@ pub(crate) fn norm_backward(
         Argument::Long(rows),
         Argument::Int((d / 2) as i32),
     ];
-    launch("norm_backward", x.device(), rows_grid(blocks, ROW_THREADS), &mut arguments)?;
+    let grid = Grid { blocks: blocks as u32, threads: ROW_THREADS, shared_bytes: 4 * d as u32 };
+    launch("norm_backward", x.device(), grid, &mut arguments)?;
     let dw = parts.f_sum_dim_intlist(0, false, None)?.f_to_kind(Kind::BFloat16)?;
     Ok((dx, dw))
 }
@@ -136,11 +143,6 @@ pub(crate) fn rotate(
     Ok(y)
 }
 
-fn striding_grid(count: i64) -> Grid {
-    let blocks = (count + i64::from(ROW_THREADS) - 1) / i64::from(ROW_THREADS);
-    Grid { blocks: blocks.min(STRIDING_BLOCKS) as u32, threads: ROW_THREADS }
-}
-
 pub(crate) fn gate(x: &Tensor) -> Result<Tensor, TchError> {
     let (rows, doubled) = x.size2()?;
     let f = doubled / 2;
@@ -148,10 +150,9 @@ pub(crate) fn gate(x: &Tensor) -> Result<Tensor, TchError> {
     let mut arguments = [
         pointer(x, Kind::BFloat16, rows * doubled),
         pointer(&y, Kind::BFloat16, rows * f),
-        Argument::Long(rows * f / 2),
         Argument::Int((f / 2) as i32),
     ];
-    launch("gate_forward", x.device(), striding_grid(rows * f / 2), &mut arguments)?;
+    launch("gate_forward", x.device(), rows_grid(rows, ROW_THREADS), &mut arguments)?;
     Ok(y)
 }
 
@@ -163,10 +164,9 @@ pub(crate) fn gate_backward(g: &Tensor, x: &Tensor) -> Result<Tensor, TchError> 
         pointer(g, Kind::BFloat16, rows * f),
         pointer(x, Kind::BFloat16, rows * doubled),
         pointer(&dx, Kind::BFloat16, rows * doubled),
-        Argument::Long(rows * f / 2),
         Argument::Int((f / 2) as i32),
     ];
-    launch("gate_backward", x.device(), striding_grid(rows * f / 2), &mut arguments)?;
+    launch("gate_backward", x.device(), rows_grid(rows, ROW_THREADS), &mut arguments)?;
     Ok(dx)
 }
 

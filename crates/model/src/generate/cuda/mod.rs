@@ -96,7 +96,7 @@ impl Kernels {
         threads: i64,
         arguments: &mut [Argument],
     ) -> Result<(), TchError> {
-        let grid = Grid { blocks: blocks as u32, threads: threads as u32 };
+        let grid = Grid { blocks: blocks as u32, threads: threads as u32, shared_bytes: 0 };
         self.functions.launch(name, self.device, grid, arguments)
     }
 
