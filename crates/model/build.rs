@@ -17,6 +17,7 @@ fn main() {
         .std("c++17")
         .opt_level(3)
         .file("shim/fused.cpp")
+        .file("shim/paged.cpp")
         .flag("-fopenmp")
         .flag("-ffast-math")
         .compile("scalerl_fused");
@@ -26,6 +27,7 @@ fn main() {
         .cpp(true)
         .std("c++17")
         .opt_level(2)
+        .file("shim/graph.cpp")
         .file("shim/shim.cpp")
         .include(&include)
         .include(include.join("torch/csrc/api/include"))

@@ -7,7 +7,7 @@ use scalerl_model::bench::{HeadBench, Shape, TrainBench, bench_head, bench_train
 use scalerl_model::device;
 use scalerl_model::head::HeadMode;
 use scalerl_model::network::Activations;
-use scalerl_model::tch::Kind;
+use scalerl_model::tch::{Device, Kind};
 use scalerl_model::train::{ComputeKind, LearnerOptions};
 
 use crate::failure::BadInput;
@@ -19,19 +19,44 @@ pub(crate) enum What {
     Train(TrainArgs),
     /// The head's modes: error against float64, and time.
     Head(HeadArgs),
+    /// Generation on random prompts: tokens/s, share of the memory's bandwidth, where the time goes.
+    Decode(crate::decode::Args),
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Mode {
+pub(crate) enum Mode {
     Exact,
     Split,
     Bf16,
 }
 
+impl Mode {
+    pub(crate) fn head(self) -> HeadMode {
+        match self {
+            Self::Exact => HeadMode::Exact,
+            Self::Split => HeadMode::Split,
+            Self::Bf16 => HeadMode::Bf16,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Precision {
+pub(crate) enum Precision {
     F32,
     Bf16,
+}
+
+impl Precision {
+    /// As given, or what suits the device.
+    pub(crate) fn kind(given: Option<Self>, device: Device) -> Kind {
+        match given {
+            Some(Self::F32) => Kind::Float,
+            Some(Self::Bf16) => Kind::BFloat16,
+            None => {
+                Self::kind(Some(if device == Device::Cpu { Self::F32 } else { Self::Bf16 }), device)
+            }
+        }
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -114,6 +139,7 @@ pub(crate) fn run(what: &What, out: &mut dyn Write) -> anyhow::Result<()> {
     match what {
         What::Train(args) => train(args, out),
         What::Head(args) => head(args, out),
+        What::Decode(args) => crate::decode::run(args, out),
     }
 }
 
@@ -131,11 +157,7 @@ fn train(args: &TrainArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         None => {}
     }
     if let Some(mode) = args.head {
-        options.head.mode = match mode {
-            Mode::Exact => HeadMode::Exact,
-            Mode::Split => HeadMode::Split,
-            Mode::Bf16 => HeadMode::Bf16,
-        };
+        options.head.mode = mode.head();
     }
     if args.whole_logits {
         options.head.chunk_bytes = None;

@@ -4,9 +4,13 @@
 #[cfg(feature = "train")]
 mod bench;
 #[cfg(feature = "train")]
+mod decode;
+#[cfg(feature = "train")]
 mod doctor;
 mod failure;
 mod forecast;
+#[cfg(feature = "train")]
+mod generate;
 mod grade;
 mod progress;
 mod recipe;
@@ -36,6 +40,9 @@ enum Command {
     /// Fine-tune a model on examples with answers.
     #[cfg(feature = "train")]
     Sft(sft::Args),
+    /// Continue prompts with a model.
+    #[cfg(feature = "train")]
+    Generate(generate::Args),
     /// Say what this machine has, and what is missing for what.
     #[cfg(feature = "train")]
     Doctor(doctor::Args),
@@ -66,6 +73,8 @@ fn main() -> ExitCode {
         Command::Backtest(args) => forecast::backtest::run(&args, &mut out),
         #[cfg(feature = "train")]
         Command::Sft(args) => sft::run(&args, &mut out),
+        #[cfg(feature = "train")]
+        Command::Generate(args) => generate::run(&args, &mut out),
         #[cfg(feature = "train")]
         Command::Doctor(args) => doctor::run(&args, &mut out),
         Command::Grade(args) => grade::run(&args, &mut out),

@@ -3,12 +3,12 @@
 //! In reading order: a folder (`folder.rs`) holds a config (`config.rs`), weights (`weights.rs`,
 //! cut up as `layout.rs` says), a tokenizer and a chat template. `network` runs packed sequences
 //! forward; `head.rs` turns hidden states into log-probs without ever holding all logits; `train`
-//! takes optimizer steps. `sft` is the trainer for supervised fine-tuning.
+//! takes optimizer steps; `generate` continues prompts. `sft` is the trainer for supervised fine-tuning.
 //!
 //! libtorch comes through tch; what tch lacks is in the C++ shim (`shim.rs`). CUDA is looked for
 //! at run time (`device.rs`): the same binary runs with and without a GPU.
 //!
-//! Not here: sampling, RL losses (they hand in a gradient per token), anything asynchronous.
+//! Not here: RL losses (they hand in a gradient per token), anything asynchronous.
 
 pub mod bench;
 mod calendar;
@@ -18,6 +18,7 @@ pub mod device;
 pub mod error;
 pub mod folder;
 mod fused;
+pub mod generate;
 pub mod head;
 pub mod hub;
 mod json;

@@ -6,7 +6,7 @@
 
 use tch::{Device, Kind, TchError, Tensor};
 
-use crate::shim::attach;
+use crate::shim::{attach, is_grad_enabled};
 use crate::{cuda, fused};
 
 /// Where the fused CPU loops apply.
@@ -34,6 +34,25 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, epsilon: f64) -> Result<Tensor, Tch
         let (dx, dw) = fused::norm_backward(&grad.f_contiguous()?, &input, &weight_kept, &scale)?;
         Ok(vec![Some(dx), Some(dw)])
     })
+}
+
+/// `x + y` and the RMSNorm of that sum, rounded as the two operations round. Without gradients one
+/// kernel does both.
+pub fn add_rms_norm(
+    x: &Tensor,
+    y: &Tensor,
+    weight: &Tensor,
+    epsilon: f64,
+) -> Result<(Tensor, Tensor), TchError> {
+    let is_fused = !is_grad_enabled()
+        && [x, y, weight].iter().all(|tensor| cuda::takes(tensor) && tensor.is_contiguous())
+        && weight.numel().is_multiple_of(2);
+    if is_fused {
+        return cuda::add_norm(x, y, weight, epsilon);
+    }
+    let sum = x.f_add(y)?;
+    let normed = rms_norm(&sum, weight, epsilon)?;
+    Ok((sum, normed))
 }
 
 /// RMS to one over the last dimension, in float32, without a weight.

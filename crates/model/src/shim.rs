@@ -72,7 +72,7 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-fn last_error() -> String {
+pub(crate) fn last_error() -> String {
     // SAFETY: the shim keeps a null-terminated string per thread, alive until the next call.
     unsafe { CStr::from_ptr(scalerl_last_error()) }.to_string_lossy().into_owned()
 }

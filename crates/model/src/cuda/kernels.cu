@@ -62,6 +62,25 @@ extern "C" __global__ void norm_forward(
   }
 }
 
+// One block per row: the sum rounded to bf16, and the norm of what was rounded.
+extern "C" __global__ void add_norm(
+    const bf16x2* __restrict__ x, const bf16x2* __restrict__ y, const bf16x2* __restrict__ w, bf16x2* __restrict__ sum,
+    bf16x2* __restrict__ normed, int d2, float epsilon) {
+  __shared__ float shared[32];
+  const i64 from = (i64)blockIdx.x * d2;
+  float square = 0.0f;
+  for (int i = threadIdx.x; i < d2; i += blockDim.x) {
+    const bf16x2 a = x[from + i], b = y[from + i], v = narrow2(low(a) + low(b), high(a) + high(b));
+    sum[from + i] = v;
+    square += low(v) * low(v) + high(v) * high(v);
+  }
+  const float s = rsqrtf(block_sum(square, shared) / (2 * d2) + epsilon);
+  for (int i = threadIdx.x; i < d2; i += blockDim.x) {
+    const bf16x2 v = sum[from + i], u = w[i];
+    normed[from + i] = narrow2(low(v) * s * low(u), high(v) * s * high(u));
+  }
+}
+
 // Blocks stride over rows; each leaves one row of partial weight gradients, summed afterwards. dw: [gridDim.x, 2 d2].
 // Shared memory: d2 float2, one column pair each; a column belongs to one thread, so nobody waits for it.
 extern "C" __global__ void norm_backward(

@@ -13,8 +13,9 @@ use tch::{Device, TchError};
 use crate::shim;
 
 const SOURCE: &str = include_str!("kernels.cu");
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 9] = [
     "norm_forward",
+    "add_norm",
     "norm_backward",
     "rotate",
     "gate_forward",
@@ -26,7 +27,7 @@ const NAMES: [&str; 8] = [
 
 /// One argument of a kernel, in the width that the kernel declares.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Argument {
+pub(crate) enum Argument {
     Pointer(*mut c_void),
     Int(i32),
     Long(i64),
@@ -35,15 +36,15 @@ pub(super) enum Argument {
 
 /// Blocks and threads, both along x.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Grid {
-    pub(super) blocks: u32,
-    pub(super) threads: u32,
-    pub(super) shared_bytes: u32,
+pub(crate) struct Grid {
+    pub(crate) blocks: u32,
+    pub(crate) threads: u32,
+    pub(crate) shared_bytes: u32,
 }
 
 /// The functions of one device. Handles stay valid as long as the primary context lives, which
 /// torch keeps until the process ends.
-struct Functions {
+pub(crate) struct Functions {
     by_name: HashMap<&'static str, sys::CUfunction>,
     /// The device's primary context. Made current before every launch: torch's backward threads
     /// select a device without it, and their first work may be a kernel of ours.
@@ -63,7 +64,7 @@ fn with_functions<T>(
     // Held for one launch; launches come from one thread at a time in practice.
     let mut loaded = LOADED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let by_device = loaded.get_or_insert_default();
-    Some(use_them(by_device.entry(index).or_insert_with(|| load(index))))
+    Some(use_them(by_device.entry(index).or_insert_with(|| load(index, SOURCE, &NAMES))))
 }
 
 /// Whether the kernels can be used on a device; compiles them on the first call.
@@ -77,7 +78,12 @@ pub fn why_not_ready(device: Device) -> Option<String> {
         .unwrap_or_else(|| Some("not a CUDA device".to_owned()))
 }
 
-fn load(index: usize) -> Result<Functions, String> {
+/// Compiles and loads kernels for one device.
+pub(crate) fn load(
+    index: usize,
+    source: &str,
+    names: &[&'static str],
+) -> Result<Functions, String> {
     // SAFETY: only looks for the libraries; without this check cudarc panics where they are absent.
     if !unsafe { nvrtc::sys::is_culib_present() && sys::is_culib_present() } {
         return Err("libnvrtc or libcuda was not found".to_owned());
@@ -96,13 +102,13 @@ fn load(index: usize) -> Result<Functions, String> {
         result::ctx::set_current(context).map_err(|error| error.to_string())?;
         context
     };
-    let ptx = compile(&format!("compute_{major}{minor}"))?;
+    let ptx = compile(&format!("compute_{major}{minor}"), source)?;
     let image = CString::new(ptx).map_err(|error| error.to_string())?;
     // SAFETY: the image is null-terminated PTX; the device's context was made current above.
     let module = unsafe { result::module::load_data(image.as_ptr().cast()) };
     let module = module.map_err(|error| format!("loading the kernels failed: {error}"))?;
     let mut by_name = HashMap::new();
-    for name in NAMES {
+    for &name in names {
         let symbol = CString::new(name).map_err(|error| error.to_string())?;
         // SAFETY: the module was loaded above and is never unloaded.
         let function = unsafe { result::module::get_function(module, symbol) };
@@ -118,12 +124,12 @@ fn attribute(index: usize, which: sys::CUdevice_attribute) -> Result<i32, String
 }
 
 /// PTX of the kernels for an architecture such as `compute_90`. Needs NVRTC but no device.
-fn compile(architecture: &str) -> Result<String, String> {
+pub(crate) fn compile(architecture: &str, source: &str) -> Result<String, String> {
     let options = nvrtc::CompileOptions {
         options: vec![format!("--gpu-architecture={architecture}"), "--std=c++17".to_owned()],
         ..nvrtc::CompileOptions::default()
     };
-    let ptx = nvrtc::compile_ptx_with_opts(SOURCE, options);
+    let ptx = nvrtc::compile_ptx_with_opts(source, options);
     Ok(ptx.map_err(|error| format!("NVRTC: {error}"))?.to_src())
 }
 
@@ -134,26 +140,42 @@ pub(super) fn launch(
     grid: Grid,
     arguments: &mut [Argument],
 ) -> Result<(), TchError> {
-    if grid.blocks == 0 {
-        return Ok(());
-    }
-    let stream: sys::CUstream = shim::current_stream(device)?.cast();
-    let mut pointers: Vec<*mut c_void> = arguments
-        .iter_mut()
-        .map(|argument| match argument {
-            Argument::Pointer(value) => (&raw mut *value).cast(),
-            Argument::Int(value) => (&raw mut *value).cast(),
-            Argument::Long(value) => (&raw mut *value).cast(),
-            Argument::Float(value) => (&raw mut *value).cast(),
-        })
-        .collect();
-    let outcome = with_functions(device, |functions| {
-        let functions = functions.as_ref().map_err(Clone::clone)?;
-        let function = functions.by_name.get(name).ok_or_else(|| format!("no kernel {name}"))?;
-        // SAFETY: arguments match the kernel's declaration (tests/cuda.rs runs each), point to live
-        // tensors of checked sizes, and the stream is torch's own.
+    let outcome = with_functions(device, |functions| match functions {
+        Ok(functions) => functions.launch(name, device, grid, arguments),
+        Err(problem) => Err(TchError::Torch(problem.clone())),
+    });
+    outcome.unwrap_or_else(|| Err(TchError::Torch("kernels need a CUDA device".to_owned())))
+}
+
+impl Functions {
+    /// Launches a kernel on torch's current stream of the device.
+    pub(crate) fn launch(
+        &self,
+        name: &'static str,
+        device: Device,
+        grid: Grid,
+        arguments: &mut [Argument],
+    ) -> Result<(), TchError> {
+        if grid.blocks == 0 {
+            return Ok(());
+        }
+        let stream: sys::CUstream = shim::current_stream(device)?.cast();
+        let mut pointers: Vec<*mut c_void> = arguments
+            .iter_mut()
+            .map(|argument| match argument {
+                Argument::Pointer(value) => (&raw mut *value).cast(),
+                Argument::Int(value) => (&raw mut *value).cast(),
+                Argument::Long(value) => (&raw mut *value).cast(),
+                Argument::Float(value) => (&raw mut *value).cast(),
+            })
+            .collect();
+        let function =
+            self.by_name.get(name).ok_or_else(|| TchError::Torch(format!("no kernel {name}")))?;
+        // SAFETY: arguments match the kernel's declaration (tests/cuda.rs and `bench decode --check`
+        // run each), point to live tensors of checked sizes, and the stream is torch's own.
         let launched = unsafe {
-            result::ctx::set_current(functions.context).map_err(|error| error.to_string())?;
+            result::ctx::set_current(self.context)
+                .map_err(|error| TchError::Torch(error.to_string()))?;
             let (blocks, threads) = ((grid.blocks, 1, 1), (grid.threads, 1, 1));
             result::launch_kernel(
                 *function,
@@ -164,9 +186,8 @@ pub(super) fn launch(
                 &mut pointers,
             )
         };
-        launched.map_err(|error| format!("{name}: {error}"))
-    });
-    outcome.unwrap_or_else(|| Err("kernels need a CUDA device".to_owned())).map_err(TchError::Torch)
+        launched.map_err(|error| TchError::Torch(format!("{name}: {error}")))
+    }
 }
 
 #[cfg(test)]
@@ -180,7 +201,7 @@ mod tests {
             println!("skipped: libnvrtc was not found");
             return;
         }
-        let ptx = compile("compute_90").unwrap();
+        let ptx = compile("compute_90", SOURCE).unwrap();
         for name in NAMES {
             assert!(ptx.contains(name), "{name}");
         }

@@ -5,7 +5,7 @@
 
 #![expect(unsafe_code, reason = "kernels take plain pointers")]
 
-mod launch;
+pub(crate) mod launch;
 
 use tch::{Device, Kind, TchError, Tensor};
 
@@ -69,6 +69,28 @@ pub(crate) fn norm(x: &Tensor, w: &Tensor, epsilon: f64) -> Result<(Tensor, Tens
     ];
     launch("norm_forward", x.device(), rows_grid(rows, ROW_THREADS), &mut arguments)?;
     Ok((y, scale))
+}
+
+/// The sum of two tensors, and the norm of the sum.
+pub(crate) fn add_norm(
+    x: &Tensor,
+    y: &Tensor,
+    w: &Tensor,
+    epsilon: f64,
+) -> Result<(Tensor, Tensor), TchError> {
+    let (rows, d) = matrix(x);
+    let (sum, normed) = (x.f_empty_like()?, x.f_empty_like()?);
+    let mut arguments = [
+        pointer(x, Kind::BFloat16, rows * d),
+        pointer(y, Kind::BFloat16, rows * d),
+        pointer(w, Kind::BFloat16, d),
+        pointer(&sum, Kind::BFloat16, rows * d),
+        pointer(&normed, Kind::BFloat16, rows * d),
+        Argument::Int((d / 2) as i32),
+        Argument::Float(epsilon as f32),
+    ];
+    launch("add_norm", x.device(), rows_grid(rows, ROW_THREADS), &mut arguments)?;
+    Ok((sum, normed))
 }
 
 pub(crate) fn norm_backward(

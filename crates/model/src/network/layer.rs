@@ -110,21 +110,34 @@ impl Layer {
         x: &Tensor,
         context: &Context,
     ) -> Result<(Tensor, Option<ExpertLoad>), TchError> {
-        let n = x.size()[0];
         let normed = rms_norm(x, &self.attention_norm, self.epsilon)?;
-        let heads = self.project(&normed, context)?;
-        let mixed = context.attention.attend(self.index, self.config.span, &heads)?;
-        let mixed = mixed.f_reshape([n, self.heads * self.head_width])?;
-        let x = x.f_add(&mixed.f_linear(&self.output, self.output_bias.as_ref())?)?;
+        let x = x.f_add(&self.attend(&normed, context)?)?;
         let normed = rms_norm(&x, &self.mlp_norm, self.epsilon)?;
+        let (out, load) = self.feed_forward(&normed)?;
+        Ok((x.f_add(&out)?, load))
+    }
+
+    /// The attention half, without its norm and its addition.
+    pub(crate) fn attend(&self, normed: &Tensor, context: &Context) -> Result<Tensor, TchError> {
+        let heads = self.project(normed, context)?;
+        let mixed = context.attention.attend(self.index, self.config.span, &heads)?;
+        let mixed = mixed.f_reshape([normed.size()[0], self.heads * self.head_width])?;
+        mixed.f_linear(&self.output, self.output_bias.as_ref())
+    }
+
+    /// The other half, without its norm and its addition.
+    pub(crate) fn feed_forward(
+        &self,
+        normed: &Tensor,
+    ) -> Result<(Tensor, Option<ExpertLoad>), TchError> {
         match &self.feed_forward {
-            FeedForwardWeights::Dense(mlp) => Ok((x.f_add(&mlp.forward(&normed)?)?, None)),
+            FeedForwardWeights::Dense(mlp) => Ok((mlp.forward(normed)?, None)),
             FeedForwardWeights::Experts { experts, shared } => {
-                let (mut out, load) = experts.forward(&normed)?;
+                let (mut out, load) = experts.forward(normed)?;
                 if let Some(shared) = shared {
-                    out = out.f_add(&shared.forward(&normed)?)?;
+                    out = out.f_add(&shared.forward(normed)?)?;
                 }
-                Ok((x.f_add(&out)?, Some(load)))
+                Ok((out, Some(load)))
             }
         }
     }

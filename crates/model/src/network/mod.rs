@@ -20,7 +20,7 @@ use rotary::Rotary;
 
 use crate::config::{ModelConfig, Span};
 use crate::layout::Parameter;
-use crate::ops::{Angles, rms_norm};
+use crate::ops::{Angles, add_rms_norm, rms_norm};
 use crate::packed::Packed;
 use crate::shim;
 
@@ -107,10 +107,17 @@ impl Network {
     /// Tokens [n] to hidden states [n, d], with attention supplied by the caller.
     pub fn run(&self, tokens: &Tensor, context: &Context) -> Result<Tensor, TchError> {
         let mut x_nd = self.embed(tokens)?;
-        for layer in &self.layers {
-            x_nd = layer.forward(&x_nd, context)?.0;
+        let norm_of =
+            |index: usize| self.layers.get(index).map_or(&self.norm, |layer| &layer.attention_norm);
+        let mut normed_nd = rms_norm(&x_nd, norm_of(0), self.epsilon)?;
+        // The sums and norms of `forward`, each pair in one go.
+        for (index, layer) in self.layers.iter().enumerate() {
+            let mixed_nd = layer.attend(&normed_nd, context)?;
+            (x_nd, normed_nd) = add_rms_norm(&x_nd, &mixed_nd, &layer.mlp_norm, self.epsilon)?;
+            let (out_nd, _) = layer.feed_forward(&normed_nd)?;
+            (x_nd, normed_nd) = add_rms_norm(&x_nd, &out_nd, norm_of(index + 1), self.epsilon)?;
         }
-        rms_norm(&x_nd, &self.norm, self.epsilon)
+        Ok(normed_nd)
     }
 
     fn embed(&self, tokens: &Tensor) -> Result<Tensor, TchError> {

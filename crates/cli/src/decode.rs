@@ -1,0 +1,199 @@
+//! `scalerl bench decode`: tokens per second of generation for a shape given as numbers.
+
+use std::io::Write;
+
+use scalerl_model::bench::{DecodeBench, DecodeTiming, Shape, bench_decode, bench_mismatch};
+use scalerl_model::generate::{GeneratorOptions, Sampling, check_kernels};
+use scalerl_model::tch::Device;
+use scalerl_model::{device, tch};
+
+use crate::bench::{Mode, Precision};
+use crate::failure::BadInput;
+
+/// Options of `bench decode`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[arg(long, default_value_t = 4)]
+    layers: i64,
+    #[arg(long, default_value_t = 128)]
+    dim: i64,
+    #[arg(long, default_value_t = 4)]
+    heads: i64,
+    #[arg(long, default_value_t = 2)]
+    kv_heads: i64,
+    #[arg(long, default_value_t = 384)]
+    ffn: i64,
+    #[arg(long, default_value_t = 512)]
+    vocab: i64,
+    /// Sequences at once.
+    #[arg(long, default_value_t = 64)]
+    batch: usize,
+    /// Tokens of each prompt.
+    #[arg(long, default_value_t = 32)]
+    prompt: usize,
+    /// Tokens to generate, the most of them with --fewest.
+    #[arg(long, default_value_t = 256)]
+    new: usize,
+    /// Mixed lengths: from this many tokens to --new, four requests per sequence at once.
+    #[arg(long)]
+    fewest: Option<usize>,
+    #[arg(long, default_value_t = 1.0)]
+    temperature: f64,
+    #[arg(long, default_value_t = 1.0)]
+    top_p: f64,
+    #[arg(long, default_value_t = 0)]
+    top_k: usize,
+    #[arg(long, default_value_t = 3)]
+    reps: usize,
+    /// GB/s of the memory; measured by a large copy where it is not given.
+    #[arg(long)]
+    bandwidth: Option<f64>,
+    /// Tokens in the KV cache [default: what the sequences need].
+    #[arg(long)]
+    cache_tokens: Option<usize>,
+    /// auto, cpu, cuda or cuda:N.
+    #[arg(long, default_value = "auto")]
+    device: String,
+    /// Kind of weights and cache [default: bf16 on CUDA, f32 on the CPU].
+    #[arg(long)]
+    dtype: Option<Precision>,
+    /// Arithmetic of the head [default: split on CUDA, exact on the CPU].
+    #[arg(long)]
+    head: Option<Mode>,
+    /// CPU threads; 0 leaves libtorch's choice.
+    #[arg(long, default_value_t = 0)]
+    threads: i32,
+    /// Compare every kernel with torch operations on random inputs instead of timing.
+    #[arg(long)]
+    check: bool,
+    /// Compare log-probs with the trainer's forward pass, for the three heads, instead of timing.
+    #[arg(long)]
+    mismatch: bool,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    fn bench(&self) -> anyhow::Result<DecodeBench> {
+        let device = device::parse(&self.device).map_err(BadInput::new)?;
+        if let Some(fewest) = self.fewest
+            && (fewest == 0 || fewest > self.new)
+        {
+            return Err(
+                BadInput::new(format!("--fewest {fewest} is not in 1 to {}", self.new)).into()
+            );
+        }
+        let kind = Precision::kind(self.dtype, device);
+        let mut options = GeneratorOptions::of(device);
+        options.running = self.batch;
+        let whole = (self.prompt + self.new).next_multiple_of(options.page_tokens) * self.batch;
+        options.cache_tokens = self.cache_tokens.unwrap_or(whole + 8 * self.batch);
+        if let Some(mode) = self.head {
+            options.head = mode.head();
+        }
+        let Self { temperature, top_p, top_k, .. } = *self;
+        Ok(DecodeBench {
+            shape: Shape {
+                layers: self.layers,
+                width: self.dim,
+                heads: self.heads,
+                kv_heads: self.kv_heads,
+                feed_forward: self.ffn,
+                vocabulary: self.vocab,
+            },
+            batch: self.batch,
+            prompt: self.prompt,
+            new: self.new,
+            fewest: self.fewest,
+            sampling: Sampling { temperature, top_p, top_k },
+            repetitions: self.reps,
+            bandwidth: self.bandwidth.map(|gigabytes| gigabytes * 1e9),
+            device,
+            kind,
+            options,
+        })
+    }
+}
+
+/// Times, or checks kernels.
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
+    if args.threads > 0 {
+        tch::set_num_threads(args.threads);
+    }
+    let bench = args.bench()?;
+    if args.check {
+        return check(&bench, out);
+    }
+    if args.mismatch {
+        return mismatch(&bench, out);
+    }
+    let timing = bench_decode(&bench).map_err(|error| BadInput::new(&error).hint(error.hint()))?;
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string(&timing)?)?;
+        return Ok(());
+    }
+    print(&bench, &timing, out)
+}
+
+fn check(bench: &DecodeBench, out: &mut dyn Write) -> anyhow::Result<()> {
+    let mut is_bad = false;
+    for check in check_kernels(bench.device)? {
+        let verdict = if check.is_right() { "ok" } else { "WRONG" };
+        is_bad |= !check.is_right();
+        writeln!(
+            out,
+            "{verdict:<6} {:<60} {:.2e} (limit {:.0e})",
+            check.what, check.error, check.limit
+        )?;
+    }
+    if is_bad {
+        return Err(anyhow::anyhow!("a kernel differs from torch operations"));
+    }
+    Ok(())
+}
+
+fn mismatch(bench: &DecodeBench, out: &mut dyn Write) -> anyhow::Result<()> {
+    for found in bench_mismatch(bench).map_err(|error| BadInput::new(&error).hint(error.hint()))? {
+        writeln!(
+            out,
+            "mismatch head={:<6} tokens={} mean={:.2e} p99.9={:.2e} largest={:.2e} effective_sample_size={:.6}",
+            format!("{:?}", found.head).to_lowercase(),
+            found.tokens,
+            found.mean,
+            found.percentile_99_9,
+            found.largest,
+            found.effective_sample_size,
+        )?;
+    }
+    Ok(())
+}
+
+fn print(bench: &DecodeBench, timing: &DecodeTiming, out: &mut dyn Write) -> anyhow::Result<()> {
+    writeln!(
+        out,
+        "decode scalerl params={:.1}M batch={} prompt={} new={} ms/step={:.3} new_tokens/s={:.0} (with prefill: {:.0}) \
+         prefill_ms={:.1} bandwidth={:.0}GB/s share={:.0}% peak_pages={} set_aside={}",
+        timing.parameters as f64 / 1e6,
+        bench.batch,
+        bench.prompt,
+        bench.fewest.map_or_else(|| bench.new.to_string(), |f| format!("{f}-{}", bench.new)),
+        timing.ms_per_decode_step,
+        timing.decode_tokens_per_s,
+        timing.new_tokens_per_s,
+        timing.prefill_ms,
+        timing.bandwidth_gb_per_s,
+        timing.share_of_bandwidth * 1e2,
+        timing.peak_pages,
+        timing.set_aside,
+    )?;
+    write!(out, "  of which per step")?;
+    for (part, ms) in &timing.parts_ms {
+        write!(out, " {part}={ms:.3}ms")?;
+    }
+    writeln!(out)?;
+    if let Some(why) = timing.why_no_kernels.as_ref().filter(|_| bench.device != Device::Cpu) {
+        writeln!(out, "  without our kernels: {why}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,259 @@
+//! `scalerl generate`: continue prompts with a model, to see that it works.
+//!
+//! One prompt streams its text as it comes. Several are generated together and printed whole, in
+//! the order given.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use scalerl_model::folder::Model;
+use scalerl_model::generate::{
+    Completion, Finish, GREEDY, Generator, GeneratorOptions, Interruption, Request, Sampling,
+};
+use scalerl_model::template::{ChatTemplate, Prompt};
+use scalerl_model::tokenizer::{Markers, Tokenizer};
+use scalerl_model::{device, hub};
+use serde_json::{Value, json};
+
+use crate::bench::{Mode, Precision};
+use crate::failure::BadInput;
+
+/// Options of `generate`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Folder of the model, or a name on the Hugging Face hub.
+    #[arg(long)]
+    model: String,
+    /// The text to continue; may be given several times.
+    #[arg(long, required_unless_present = "prompts")]
+    prompt: Vec<String>,
+    /// A file with a prompt per line: JSON objects with "prompt" or "messages" (.jsonl), else text.
+    #[arg(long)]
+    prompts: Option<PathBuf>,
+    /// Put the prompt into the model's chat template, as a user's message.
+    #[arg(long)]
+    chat: bool,
+    /// The system message in front, with --chat.
+    #[arg(long, requires = "chat")]
+    system: Option<String>,
+    #[arg(long, default_value_t = 256)]
+    max_tokens: usize,
+    /// 0 takes the most probable token.
+    #[arg(long, default_value_t = 1.0)]
+    temperature: f64,
+    #[arg(long, default_value_t = 1.0)]
+    top_p: f64,
+    #[arg(long, default_value_t = 0)]
+    top_k: usize,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Completions of each prompt.
+    #[arg(short, long, default_value_t = 1)]
+    n: usize,
+    /// Text that ends a completion; may be given several times.
+    #[arg(long)]
+    stop: Vec<String>,
+    /// After this many tokens force --interrupt-with, then allow --answer-tokens.
+    #[arg(long)]
+    interrupt_after: Option<usize>,
+    #[arg(
+        long,
+        default_value = "Okay, time is up. Let me stop thinking and formulate a final answer now. </think>"
+    )]
+    interrupt_with: String,
+    #[arg(long, default_value_t = 256)]
+    answer_tokens: usize,
+    /// auto, cpu, cuda or cuda:N.
+    #[arg(long, default_value = "auto")]
+    device: String,
+    /// Kind of weights and cache [default: bf16 on CUDA, f32 on the CPU].
+    #[arg(long)]
+    dtype: Option<Precision>,
+    /// Arithmetic of the head [default: split on CUDA, exact on the CPU].
+    #[arg(long)]
+    head: Option<Mode>,
+    /// Tokens in the KV cache.
+    #[arg(long)]
+    cache_tokens: Option<usize>,
+    /// A JSON object per completion instead of text: tokens, log-probs, versions.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Generates and prints.
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
+    let device = device::parse(&args.device).map_err(BadInput::new)?;
+    let folder =
+        hub::resolve(&args.model).map_err(|error| BadInput::new(&error).hint(error.hint()))?;
+    let tokenizer =
+        Tokenizer::load(&folder).map_err(|error| BadInput::new(&error).hint(error.hint()))?;
+    let tokenizer = Arc::new(tokenizer);
+    let prompts = prompts(args, &folder, &tokenizer)?;
+    let kind = Precision::kind(args.dtype, device);
+    let model = Model::load(&folder, kind, device)
+        .map_err(|error| BadInput::new(&error).hint(error.hint()))?;
+    let mut options = GeneratorOptions::of(device);
+    options.cache_tokens = args.cache_tokens.unwrap_or(options.cache_tokens);
+    if let Some(mode) = args.head {
+        options.head = mode.head();
+    }
+    let mut generator = Generator::new(model, options)
+        .map_err(|error| BadInput::new(&error).hint(error.hint()))?
+        .with_tokenizer(tokenizer.clone());
+    for tokens in &prompts {
+        let request = request(args, tokens, &tokenizer)?;
+        generator.submit(request).map_err(|error| BadInput::new(&error).hint(error.hint()))?;
+    }
+    if prompts.len() == 1 && args.n == 1 && !args.json {
+        return stream(&mut generator, &tokenizer, out);
+    }
+    print_all(args, &mut generator, &tokenizer, out)
+}
+
+fn request(args: &Args, prompt: &[i64], tokenizer: &Tokenizer) -> anyhow::Result<Request> {
+    let interruptions = match args.interrupt_after {
+        Some(after) => {
+            let tokens = tokenizer.encode(&args.interrupt_with, Markers::Leave)?;
+            vec![Interruption { after, tokens, answer_tokens: args.answer_tokens }; args.n]
+        }
+        None => Vec::new(),
+    };
+    let Args { temperature, top_p, top_k, .. } = *args;
+    let sampling = if temperature == 0.0 { GREEDY } else { Sampling { temperature, top_p, top_k } };
+    Ok(Request {
+        completions: args.n,
+        sampling,
+        stop_tokens: tokenizer.ends().to_vec(),
+        stop_strings: args.stop.clone(),
+        seed: args.seed,
+        interruptions,
+        ..Request::new(prompt.to_vec(), args.max_tokens)
+    })
+}
+
+/// Every prompt as tokens.
+fn prompts(args: &Args, folder: &Path, tokenizer: &Tokenizer) -> anyhow::Result<Vec<Vec<i64>>> {
+    let mut texts: Vec<Value> = args.prompt.iter().map(|text| json!(text)).collect();
+    if let Some(path) = &args.prompts {
+        texts.extend(read(path)?);
+    }
+    if texts.is_empty() {
+        return Err(BadInput::new("there is no prompt").hint("give --prompt TEXT").into());
+    }
+    let template = ChatTemplate::load(folder)?;
+    texts.iter().map(|text| encode(args, text, template.as_ref(), tokenizer)).collect()
+}
+
+fn encode(
+    args: &Args,
+    prompt: &Value,
+    template: Option<&ChatTemplate>,
+    tokenizer: &Tokenizer,
+) -> anyhow::Result<Vec<i64>> {
+    let messages = match prompt {
+        Value::Array(messages) => messages.clone(),
+        Value::String(text) if args.chat => {
+            let system = args.system.iter().map(|text| json!({"role": "system", "content": text}));
+            system.chain([json!({"role": "user", "content": text})]).collect()
+        }
+        Value::String(text) => return Ok(tokenizer.encode(text, Markers::Add)?),
+        other => return Err(BadInput::new(format!("{other} is not a prompt")).into()),
+    };
+    let Some(template) = template else {
+        return Err(BadInput::new("the model has no chat template")
+            .hint("leave out --chat, or use a model that was tuned for chat")
+            .into());
+    };
+    let text = template.render(&messages, Prompt::Open)?;
+    Ok(tokenizer.encode(&text, Markers::Leave)?)
+}
+
+/// A prompt per line, as text or as a list of messages.
+fn read(path: &Path) -> anyhow::Result<Vec<Value>> {
+    let named = |line: usize| format!("{}, line {}", path.display(), line + 1);
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| BadInput::new(format!("{}: {error}", path.display())))?;
+    let is_json = path.extension().is_some_and(|extension| extension == "jsonl");
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    lines
+        .map(|(number, line)| {
+            if !is_json {
+                return Ok(json!(line));
+            }
+            let value: Value = serde_json::from_str(line)
+                .map_err(|error| BadInput::new(format!("{}: {error}", named(number))))?;
+            match (value.get("messages"), value.get("prompt")) {
+                (Some(messages @ Value::Array(_)), _) => Ok(messages.clone()),
+                (_, Some(prompt @ Value::String(_))) => Ok(prompt.clone()),
+                _ => Err(BadInput::new(format!("{}: neither messages nor prompt", named(number)))
+                    .hint("each line is {\"prompt\": TEXT} or {\"messages\": [...]}")
+                    .into()),
+            }
+        })
+        .collect()
+}
+
+/// Prints text as soon as it is whole: a character may need several tokens.
+fn stream(
+    generator: &mut Generator,
+    tokenizer: &Tokenizer,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let (mut ids, mut printed) = (Vec::new(), 0);
+    while !generator.is_idle() {
+        let report = generator.step()?;
+        ids.extend(report.tokens.iter().map(|(_, _, token)| token.id));
+        let text = tokenizer.decode(&ids)?;
+        let whole = text.trim_end_matches('\u{fffd}');
+        if whole.len() > printed && whole.is_char_boundary(printed) {
+            write!(out, "{}", &whole[printed..])?;
+            out.flush()?;
+            printed = whole.len();
+        }
+        for completion in report.finished {
+            writeln!(out, "{}", &text[printed.min(text.len())..])?;
+            if completion.finish == Finish::Length {
+                writeln!(out, "[cut off after {} tokens]", completion.tokens.len())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn print_all(
+    args: &Args,
+    generator: &mut Generator,
+    tokenizer: &Tokenizer,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    for completion in generator.finish_all()? {
+        let ids: Vec<i64> = completion.tokens.iter().map(|token| token.id).collect();
+        let text = tokenizer.decode(&ids)?;
+        if args.json {
+            writeln!(out, "{}", as_json(&completion, &text))?;
+        } else {
+            writeln!(
+                out,
+                "--- prompt {}, completion {}",
+                completion.request.0 + 1,
+                completion.index + 1
+            )?;
+            writeln!(out, "{text}")?;
+        }
+    }
+    Ok(())
+}
+
+fn as_json(completion: &Completion, text: &str) -> Value {
+    json!({
+        "prompt": completion.request.0,
+        "completion": completion.index,
+        "text": text,
+        "finish": format!("{:?}", completion.finish).to_lowercase(),
+        "is_interrupted": completion.is_interrupted,
+        "tokens": completion.tokens.iter().map(|token| token.id).collect::<Vec<_>>(),
+        "logprobs": completion.tokens.iter().map(|token| token.logprob).collect::<Vec<_>>(),
+        "injected": completion.tokens.iter().map(|token| token.is_injected).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,220 @@
+//! The decode step as CUDA graphs: one per number of rows and pages, both rounded up.
+//!
+//! Everything a step needs goes over in one copy, everything it drew comes back in one. Rows
+//! without a sequence attend to one token on a spare page and are drawn for nobody.
+//!
+//! ```text
+//! inputs   tokens [r] positions [r] settings [r, 5] tables [r, p]     int32 words
+//! outputs  ids [r] log-probs [r]                                      int32 words
+//! ```
+
+use std::collections::BTreeMap;
+
+use tch::{Device, Kind, TchError, Tensor};
+
+use super::graph::{Graph, GraphPool};
+use super::{DecodeAttention, DevicePlaces, Kernels};
+use crate::generate::cache::KvCache;
+use crate::generate::pool::Page;
+use crate::generate::sampler::RowSampling;
+use crate::head::Head;
+use crate::network::{Context, Network};
+
+/// What the graphs run.
+#[derive(Clone, Copy)]
+pub(crate) struct Parts<'a> {
+    pub(crate) network: &'a Network,
+    pub(crate) head: &'a Head,
+    pub(crate) cache: &'a KvCache,
+    pub(crate) kernels: &'a Kernels,
+}
+
+/// One sequence of a decode step.
+pub(crate) struct DecodeRow<'a> {
+    pub(crate) token: i64,
+    pub(crate) position: usize,
+    pub(crate) pages: &'a [Page],
+    pub(crate) sampling: RowSampling,
+}
+
+/// Rows and pages per row of a graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Size {
+    rows: usize,
+    pages: usize,
+}
+
+impl Size {
+    /// Rounded up so that few graphs serve every load.
+    pub(crate) fn for_rows(rows: &[DecodeRow], page: usize) -> Self {
+        let longest = rows.iter().map(|row| row.position + 1).max().unwrap_or(1);
+        let step = match rows.len() {
+            0..=8 => {
+                return Self { rows: rows.len().next_power_of_two(), pages: pages(longest, page) };
+            }
+            9..=64 => 8,
+            65..=256 => 32,
+            _ => 64,
+        };
+        Self { rows: rows.len().next_multiple_of(step), pages: pages(longest, page) }
+    }
+}
+
+/// A multiple of 512 tokens, beyond 2,048 a power of two, in pages.
+fn pages(longest: usize, page: usize) -> usize {
+    let tokens =
+        if longest <= 2048 { longest.next_multiple_of(512) } else { longest.next_power_of_two() };
+    tokens.div_ceil(page)
+}
+
+/// The settings of one row, as in kernels.cu.
+pub(crate) fn settings(row: &RowSampling) -> [i32; 5] {
+    let keys = row.keys().map(u32::cast_signed);
+    let bits = |x: f32| x.to_bits().cast_signed();
+    let top_k = i32::try_from(row.sampling.top_k).unwrap_or(i32::MAX);
+    [bits(row.inverse_temperature()), bits(row.sampling.top_p as f32), top_k, keys[0], keys[1]]
+}
+
+/// What `draw` wrote for the first `rows` of `padded` rows.
+pub(crate) fn drawn(
+    outputs: &Tensor,
+    rows: usize,
+    padded: usize,
+) -> Result<Vec<(i64, f32)>, TchError> {
+    let words = Vec::<i32>::try_from(&outputs.f_to_device(Device::Cpu)?)?;
+    Ok((0..rows)
+        .map(|row| (i64::from(words[row]), f32::from_bits(words[padded + row].cast_unsigned())))
+        .collect())
+}
+
+struct Captured {
+    graph: Graph,
+    inputs: Tensor,
+    outputs: Tensor,
+}
+
+#[derive(Default)]
+pub(crate) struct DecodeGraphs {
+    captured: BTreeMap<Size, Captured>,
+    pool: GraphPool,
+}
+
+impl DecodeGraphs {
+    /// Forgets all graphs: something they hold by its address has moved.
+    pub(crate) fn clear(&mut self) {
+        self.captured.clear();
+        self.pool = (0, 0);
+    }
+
+    /// One decode step: a token and its log-prob per row.
+    pub(crate) fn step(
+        &mut self,
+        rows: &[DecodeRow],
+        parts: Parts,
+    ) -> Result<Vec<(i64, f32)>, TchError> {
+        let size = Size::for_rows(rows, parts.cache.tokens_per_page() as usize);
+        if !self.captured.contains_key(&size) {
+            let (captured, pool) = capture(size, self.pool, parts)?;
+            self.pool = pool;
+            self.captured.insert(size, captured);
+        }
+        let captured = self.captured.get_mut(&size).expect("inserted above");
+        captured.inputs.f_copy_(&Tensor::f_from_slice(&words(size, rows, parts.cache))?)?;
+        captured.graph.replay()?;
+        drawn(&captured.outputs, rows.len(), size.rows)
+    }
+}
+
+fn words(size: Size, rows: &[DecodeRow], cache: &KvCache) -> Vec<i32> {
+    let r = size.rows;
+    let mut words = vec![0_i32; r * (7 + size.pages)];
+    // Rows without a sequence: token 0 at position 0 of the spare page.
+    words[7 * r..].fill(cache.spare_page() as i32);
+    for (at, row) in rows.iter().enumerate() {
+        words[at] = row.token as i32;
+        words[r + at] = row.position as i32;
+        words[2 * r + 5 * at..][..5].copy_from_slice(&settings(&row.sampling));
+        let table = &mut words[7 * r + at * size.pages..][..size.pages];
+        for (word, page) in table.iter_mut().zip(row.pages) {
+            *word = *page as i32;
+        }
+    }
+    words
+}
+
+fn capture(size: Size, pool: GraphPool, parts: Parts) -> Result<(Captured, GraphPool), TchError> {
+    let device = parts.network.device();
+    let upload = |words: &[i32]| Tensor::f_from_slice(words)?.f_to_device(device);
+    let inputs = upload(&words(size, &[], parts.cache))?;
+    let outputs = Tensor::f_zeros([2 * size.rows as i64], (Kind::Int, device))?;
+    // What the first calls set up for themselves must not be part of the recording.
+    for _ in 0..2 {
+        body(size, &inputs, &outputs, parts)?;
+    }
+    let (graph, pool) = Graph::capture(device, pool, || body(size, &inputs, &outputs, parts))?;
+    Ok((Captured { graph, inputs, outputs }, pool))
+}
+
+fn body(size: Size, inputs: &Tensor, outputs: &Tensor, parts: Parts) -> Result<(), TchError> {
+    let (r, p) = (size.rows as i64, size.pages as i64);
+    let tokens = inputs.f_narrow(0, 0, r)?.f_to_kind(Kind::Int64)?;
+    let places = DevicePlaces {
+        positions: inputs.f_narrow(0, r, r)?,
+        tables: inputs.f_narrow(0, 7 * r, r * p)?.f_view([r, p])?,
+        rows: None,
+        longest: p * parts.cache.tokens_per_page(),
+    };
+    let positions = places.positions.f_to_kind(Kind::Int64)?;
+    let angles = parts.network.angles(&positions)?;
+    let attention = DecodeAttention { kernels: parts.kernels, cache: parts.cache, places: &places };
+    let context = Context { angles: &angles, positions: &positions, attention: &attention };
+    let hidden_rd = parts.network.run(&tokens, &context)?;
+    let logits_rv = parts.head.logits(&hidden_rd)?;
+    parts.kernels.draw(&logits_rv, &inputs.f_narrow(0, 2 * r, 5 * r)?, outputs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::Shape;
+    use crate::generate::request::Sampling;
+
+    #[test]
+    fn a_step_goes_over_as_the_words_that_the_graph_reads() {
+        let shape =
+            Shape { layers: 1, width: 8, heads: 1, kv_heads: 1, feed_forward: 8, vocabulary: 8 };
+        let config = shape.config().unwrap();
+        let cache = KvCache::new(&config, 9, 16, (Kind::Float, Device::Cpu)).unwrap();
+        let sampling = |place| RowSampling {
+            sampling: Sampling { temperature: 0.5, top_p: 0.9, top_k: 3 },
+            seed: 1,
+            completion: 0,
+            place,
+        };
+        let row = |token, position, pages: &'static [Page]| DecodeRow {
+            token,
+            position,
+            pages,
+            sampling: sampling(position),
+        };
+        let rows = [row(5, 17, &[4, 2]), row(6, 3, &[7]), row(7, 0, &[8])];
+        let size = Size::for_rows(&rows, 16);
+        assert_eq!(size, Size { rows: 4, pages: 32 });
+        let words = words(size, &rows, &cache);
+        assert_eq!(words[..8], [5, 6, 7, 0, 17, 3, 0, 0], "tokens and positions");
+        assert_eq!(words[8 + 5..8 + 10], settings(&sampling(3)), "settings of the second row");
+        assert!((f32::from_bits(words[8].cast_unsigned()) - 2.0).abs() < 1e-6);
+        let tables: Vec<&[i32]> = words[28..].chunks(32).collect();
+        assert_eq!(tables.len(), 4);
+        assert_eq!((tables[0][..3].to_vec(), tables[1][0]), (vec![4, 2, 9], 7));
+        assert!(tables[3].iter().all(|page| *page == 9), "no sequence: the spare page");
+    }
+
+    #[test]
+    fn few_sizes_serve_every_load() {
+        let sizes: std::collections::BTreeSet<usize> =
+            (1..=2048).map(|longest| pages(longest, 16)).collect();
+        assert_eq!(sizes.into_iter().collect::<Vec<_>>(), [32, 64, 96, 128]);
+        assert_eq!(pages(5000, 16), 512);
+    }
+}

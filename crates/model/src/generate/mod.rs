@@ -1,0 +1,28 @@
+//! Generation: continuous batching over a paged KV cache, on the trainer's own layers.
+//!
+//! In reading order: `request.rs` (what goes in and comes out), `generator.rs` (the step),
+//! `schedule.rs` (who runs next, on which pages), `sequence.rs` (one completion), `pool.rs` (free
+//! pages), `cache.rs` (tensors of the cache and attention over it), `sampler.rs` and `noise.rs`
+//! (from logits to tokens), `stop.rs` (stop strings). `cuda` has the kernels and graphs of a GPU,
+//! `check.rs` compares them with torch operations.
+
+mod cache;
+mod check;
+mod cuda;
+mod generator;
+mod loops;
+mod noise;
+mod pool;
+mod request;
+mod sampler;
+mod schedule;
+mod sequence;
+mod stop;
+
+pub use check::{KernelCheck, check_kernels};
+pub use generator::{CacheAfterExchange, Generator, GeneratorOptions, StepReport};
+pub use pool::PoolUsage;
+pub use request::{
+    Completion, Finish, GREEDY, GenerateError, Interruption, Request, RequestError, RequestId,
+    Sampling, Token,
+};
