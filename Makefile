@@ -1,6 +1,6 @@
 # Every command a user or contributor needs. Each target sets up what it needs by itself.
 
-.PHONY: quickstart setup test test-models check fmt bench help
+.PHONY: quickstart setup setup-sandbox test test-models test-gpu check fmt bench fuzz help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -13,8 +13,16 @@ check: setup ## formatting, lints, layering
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	python3 scripts/check/layering.py
 
-test: setup ## every test that needs no GPU, no large download and no real model
-	cargo test --workspace --locked
+# Programs that answers contain run in bubblewrap. Where it cannot be installed, its tests say that they skipped.
+setup-sandbox:
+	@command -v bwrap >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq bubblewrap; } \
+		|| echo "bubblewrap is missing and could not be installed: the sandbox tests will be skipped"
+
+test: setup setup-sandbox ## every test that needs no GPU, no large download and no real model
+	$$(command -v bwrap >/dev/null && echo env SCALERL_REQUIRE_SANDBOX=1) cargo test --workspace --locked
+
+test-gpu: setup ## the tests that need a CUDA device; fails where there is none
+	SCALERL_REQUIRE_CUDA=1 cargo test --locked -p scalerl-model --test cuda -- --test-threads 1
 
 # MODELS: more folders to compare, e.g. MODELS="out/smollm2 out/qwen". Needs the network once, for transformers.
 test-models: setup ## our logits against transformers, tiny models and $(MODELS)
@@ -22,6 +30,17 @@ test-models: setup ## our logits against transformers, tiny models and $(MODELS)
 	out/venv/bin/pip install --quiet torch==2.11.0 transformers==5.3.0
 	cargo build --locked -p scalerl-model --example logits
 	out/venv/bin/python scripts/golden/compare.py target/debug/examples/logits $(filter-out %/tiny_chat,$(wildcard crates/model/testdata/*)) $(MODELS)
+
+quickstart: ## fit the example curves, forecast, compare, write reports to out/quickstart/
+	cargo build --release --locked --package scalerl --no-default-features
+	mkdir -p out/quickstart
+	target/release/scalerl fit examples/curves/scalerl-8b.csv --until 8000 --at 16000 --plot out/quickstart/fit.png --report out/quickstart/fit.html
+	target/release/scalerl backtest examples/curves/scalerl-8b.csv examples/curves/batch-size.csv --report out/quickstart/backtest.html
+	target/release/scalerl compare examples/curves/recipes.csv --baseline scalerl --plot out/quickstart/compare.png --report out/quickstart/compare.html
+	@echo; echo "open out/quickstart/fit.html, compare.html, backtest.html"
+
+fuzz: ## a million broken logs per reader
+	CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true cargo run --release --locked --package scalerl-ingest --example fuzz -- 1000000
 
 fmt: ## format the code
 	cargo fmt --all

@@ -15,7 +15,8 @@ const GIB: f64 = (1_u64 << 30) as f64;
 /// Prints what was found.
 pub(crate) fn run(_args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     let found = device::open();
-    writeln!(out, "libtorch   built for torch {}; loaded from", device::BUILT_FOR)?;
+    let version = found.torch_version.as_deref().unwrap_or("of an unknown version");
+    writeln!(out, "libtorch   {version} (built for {}), loaded from", device::BUILT_FOR)?;
     writeln!(out, "           {}", loaded_from("libtorch_cpu.so"))?;
     writeln!(out, "CPU        {} threads{}", tch::get_num_threads(), host_memory())?;
     cuda(found, out)?;

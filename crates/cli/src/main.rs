@@ -7,6 +7,7 @@ mod bench;
 mod doctor;
 mod failure;
 mod forecast;
+mod grade;
 mod progress;
 mod recipe;
 #[cfg(feature = "train")]
@@ -38,6 +39,8 @@ enum Command {
     /// Say what this machine has, and what is missing for what.
     #[cfg(feature = "train")]
     Doctor(doctor::Args),
+    /// Compare predicted with gold answers, row by row.
+    Grade(grade::Args),
     /// List, show, check and compare recipes.
     Recipe(recipe::Args),
     /// Measure speed.
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Command::Sft(args) => sft::run(&args, &mut out),
         #[cfg(feature = "train")]
         Command::Doctor(args) => doctor::run(&args, &mut out),
+        Command::Grade(args) => grade::run(&args, &mut out),
         Command::Recipe(args) => recipe::run(&args, &mut out),
         Command::Bench(Bench::Fit(args)) => forecast::bench::run(&args, &mut out),
         #[cfg(feature = "train")]

@@ -120,17 +120,21 @@ fn print(progress: &Progress, out: &mut dyn Write) -> std::io::Result<()> {
             }
             writeln!(out)
         }
-        Progress::Line(line) => match line.get("validation_loss") {
-            Some(loss) => writeln!(out, "step {:>6}  validation loss {loss:.4}", line["step"]),
-            None => writeln!(
+        Progress::Line(line) => {
+            let number = |key: &str| line[key].as_f64().unwrap_or(f64::NAN);
+            if line.get("validation_loss").is_some() {
+                let loss = number("validation_loss");
+                return writeln!(out, "step {:>6}  validation loss {loss:.4}", number("step"));
+            }
+            writeln!(
                 out,
                 "step {:>6}  loss {:.4}  gradient norm {:.3}  lr {:.2e}  {} tokens",
-                line["step"],
-                line["loss"].as_f64().unwrap_or(f64::NAN),
-                line["gradient_norm"].as_f64().unwrap_or(f64::NAN),
-                line["lr"].as_f64().unwrap_or(f64::NAN),
-                line["tokens"],
-            ),
-        },
+                number("step"),
+                number("loss"),
+                number("gradient_norm"),
+                number("lr"),
+                number("tokens"),
+            )
+        }
     }
 }

@@ -2,6 +2,8 @@
 //! least-squares methods, a plain numpy version of the default method.
 //! `scripts/golden/curve_fits.py` made the file and names the versions in it.
 
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
 use std::path::Path;
 
 use scalerl_curve::{Fit, FitOptions, FloorChoice, Method, Point, Series, Warmup, fit};

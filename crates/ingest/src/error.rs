@@ -24,8 +24,8 @@ pub enum IngestError {
     #[error("{}: cannot be read", path.display())]
     Unreadable { path: PathBuf, source: std::io::Error },
     /// More than is read into memory.
-    #[error("{}: {bytes} bytes, more than the limit of {limit}", path.display())]
-    TooLarge { path: PathBuf, bytes: u64, limit: u64 },
+    #[error("{}: more than the limit of {limit} bytes", path.display())]
+    TooLarge { path: PathBuf, limit: u64 },
     /// A folder in which nothing can be read.
     #[error("{}: a folder without TensorBoard event files", path.display())]
     NoEvents { path: PathBuf },

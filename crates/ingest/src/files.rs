@@ -1,6 +1,7 @@
 //! From paths to bytes: files, folders of event files, and what is refused before it is read.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::error::IngestError;
@@ -65,14 +66,17 @@ fn gather(
     Ok(())
 }
 
-/// Reads a whole file that is small enough.
+/// Reads a whole file that is small enough. The size is not asked for beforehand: pipes and
+/// devices have none.
 pub(crate) fn load(path: &Path) -> Result<Vec<u8>, IngestError> {
     let unreadable = |source| IngestError::Unreadable { path: path.to_owned(), source };
-    let bytes = fs::metadata(path).map_err(unreadable)?.len();
-    if bytes > LARGEST_FILE {
-        return Err(IngestError::TooLarge { path: path.to_owned(), bytes, limit: LARGEST_FILE });
+    let file = fs::File::open(path).map_err(unreadable)?;
+    let mut bytes = Vec::new();
+    file.take(LARGEST_FILE + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > LARGEST_FILE {
+        return Err(IngestError::TooLarge { path: path.to_owned(), limit: LARGEST_FILE });
     }
-    fs::read(path).map_err(unreadable)
+    Ok(bytes)
 }
 
 /// The name of a run that has no other: the file's without its last extension.

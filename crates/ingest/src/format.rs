@@ -77,7 +77,7 @@ impl Format {
         if text.is_empty() {
             return Err(IngestError::Empty { file: file.to_owned() });
         }
-        if text.starts_with(['{', '[']) && !text.starts_with("[validate") {
+        if text.starts_with(['{', '[']) {
             if trainer_state::looks_like(text) {
                 return Ok(Self::TrainerState);
             }

@@ -4,7 +4,7 @@
 //! paths --files--> bytes --format--> one reader --> table --compute, metric--> runs --merge--> runs
 //! ```
 //!
-//! Every reader makes the same thing, a sparse [`table`](crate) of named columns; what the compute
+//! Every reader makes the same thing, a sparse table of named columns; what the compute
 //! axis and the pass rate are is decided once, for all formats, in `compute` and `metric`. What
 //! was derived, assumed or left out is said in [`Run::notes`]. The guide is `docs/logs.md`.
 //!

@@ -273,10 +273,12 @@ fn measure(part: &str) -> Option<(Quality, Option<&str>)> {
         if trimmed == *word {
             return Some((quality, None));
         }
-        let set = trimmed
-            .strip_suffix(word)
-            .and_then(|rest| rest.strip_suffix('_'))
-            .or_else(|| trimmed.strip_prefix(word).and_then(|rest| rest.strip_prefix('_')))?;
+        let set =
+            trimmed.strip_suffix(word).and_then(|rest| rest.strip_suffix('_')).or_else(|| {
+                // `reward_model` and `return_code` are no measures; `acc_gsm8k` is one.
+                let rest = trimmed.strip_prefix(word).filter(|_| *measure > Measure::Reward);
+                rest.and_then(|rest| rest.strip_prefix('_'))
+            })?;
         Some((quality, Some(set)))
     })
 }
@@ -366,6 +368,6 @@ mod tests {
         let metrics = find(&table);
         assert_eq!(metrics[0].column, "train/reward");
         assert!(metrics[0].is_training);
-        assert_eq!(found(&["loss", "lr", "step"]), Vec::new());
+        assert_eq!(found(&["loss", "lr", "step", "reward_model/target"]), Vec::new());
     }
 }

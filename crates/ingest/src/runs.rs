@@ -168,7 +168,7 @@ fn run(
             "No validation was found; `{}` is measured on training prompts.",
             metric.column
         ));
-    } else if request.y.is_none() {
+    } else if request.y.is_none() && metric.column != "pass_rate" {
         notes.push(format!("The pass rate is `{}`, found by its name.", metric.column));
     }
     for (count, what) in

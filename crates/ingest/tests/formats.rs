@@ -215,3 +215,32 @@ fn a_format_given_by_name_is_used_and_its_failure_says_so() {
     assert!(error.to_string().contains("(read as jsonl)"), "{error}");
     assert!(error.hint().contains("--format"));
 }
+
+#[test]
+fn a_clock_that_starts_again_in_the_next_file_is_counted_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = ["a.csv", "b.csv"].map(|name| folder.path().join(name));
+    std::fs::write(&paths[0], "run,_runtime,acc\nx,1800,0.1\nx,3600,0.2\n").unwrap();
+    std::fs::write(&paths[1], "run,_runtime,acc\nx,3600,0.3\n").unwrap();
+    let runs = read(&paths, &with_gpus(1.0)).unwrap();
+    assert_close(&xy(&runs[0]), &[(0.5, 0.1), (1.0, 0.2), (2.0, 0.3)]);
+    assert!(runs[0].notes.iter().any(|note| note.contains("counted on from 1.0000")));
+}
+
+#[test]
+fn runs_of_one_name_with_other_metrics_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = ["a.csv", "b.csv"].map(|name| folder.path().join(name));
+    std::fs::write(&paths[0], "run,step,acc\nx,1,0.1\n").unwrap();
+    std::fs::write(&paths[1], "run,step,pass_rate\nx,1,0.2\n").unwrap();
+    let runs = read(&paths, &Request::default()).unwrap();
+    let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
+    assert_eq!(names, ["x:acc", "x:pass_rate"]);
+}
+
+#[test]
+fn gpus_that_contradict_the_log_are_used_and_noted() {
+    let run = &runs("verl_new.log", &with_gpus(8.0))[0];
+    assert_close(&xy(run)[1..2], &[(1.0, 0.3)]);
+    assert!(run.notes.iter().any(|note| note.contains("configuration says 16")));
+}

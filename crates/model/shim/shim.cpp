@@ -8,6 +8,7 @@
 // Not here: numeric loops (fused.cpp).
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/ops/_flash_attention_forward.h>
@@ -97,6 +98,13 @@ int scalerl_open_cuda() {
     TORCH_CHECK(dlopen("libcuda.so.1", RTLD_LAZY | RTLD_GLOBAL) != nullptr, "no NVIDIA driver (libcuda.so.1 not found)");
     TORCH_CHECK(dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) != nullptr, dlerror());
   });
+}
+
+// The version of the libtorch that was loaded, as 0x020b00 for 2.11.0; 0 when it does not say.
+uint32_t scalerl_torch_version() {
+  using Version = uint64_t (*)();
+  const auto version = reinterpret_cast<Version>(dlsym(RTLD_DEFAULT, "aoti_torch_abi_version"));
+  return version == nullptr ? 0 : static_cast<uint32_t>(version() >> 40);
 }
 
 // Whether a shared library can be opened; the reason is kept when it cannot.
@@ -217,6 +225,14 @@ int scalerl_global_norm(at::Tensor* const* tensors, int64_t count, at::Tensor** 
   return guarded([&] {
     at::NoGradGuard no_grad;
     *norm = new at::Tensor(at::linalg_vector_norm(at::stack(at::_foreach_norm(list(tensors, count), 2)), 2));
+  });
+}
+
+// Normal numbers from a generator of their own: torch's global one belongs to whoever samples meanwhile.
+int scalerl_fill_normal(at::Tensor* tensor, double spread, uint64_t seed) {
+  return guarded([&] {
+    at::NoGradGuard no_grad;
+    tensor->normal_(0.0, spread, at::detail::createCPUGenerator(seed));
   });
 }
 

@@ -15,6 +15,8 @@ use crate::shim;
 /// What was found when libtorch was opened.
 #[derive(Debug, Clone)]
 pub struct Found {
+    /// Version of the libtorch that the loader found, where it says it.
+    pub torch_version: Option<String>,
     /// CUDA devices that torch can use.
     pub cuda_devices: usize,
     /// Why there are none.
@@ -26,6 +28,11 @@ pub struct Found {
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum DeviceError {
+    /// Another libtorch may load and then compute nonsense or crash.
+    #[error(
+        "libtorch {found} was loaded, but this binary was built for {BUILT_FOR}: look at LD_LIBRARY_PATH"
+    )]
+    OtherTorch { found: String },
     #[error("`{name}` is not a device; choose auto, cpu, cuda or cuda:N")]
     Unknown { name: String },
     #[error("{name} was asked for, but {found} CUDA devices can be used{}", reason(why.as_deref()))]
@@ -48,13 +55,16 @@ pub fn open() -> &'static Found {
             Ok(()) if cuda_devices == 0 => Some("the driver shows no device".to_owned()),
             Ok(()) => None,
         };
-        Found { cuda_devices, why_no_cuda }
+        Found { torch_version: shim::torch_version(), cuda_devices, why_no_cuda }
     })
 }
 
 /// Turns `auto`, `cpu`, `cuda` or `cuda:N` into a device that is there.
 pub fn parse(name: &str) -> Result<Device, DeviceError> {
     let found = open();
+    if let Some(version) = found.torch_version.as_ref().filter(|version| *version != BUILT_FOR) {
+        return Err(DeviceError::OtherTorch { found: version.clone() });
+    }
     let wanted = match name {
         "cpu" => return Ok(Device::Cpu),
         "auto" if found.cuda_devices == 0 => return Ok(Device::Cpu),
@@ -98,6 +108,11 @@ pub const BUILT_FOR: &str = "2.11.0";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_loaded_libtorch_says_its_version() {
+        assert_eq!(open().torch_version.as_deref(), Some(BUILT_FOR));
+    }
 
     #[test]
     fn device_names_are_checked() {

@@ -1,6 +1,7 @@
 //! A model: from a Hugging Face folder, from the hub, or from nothing but a config.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use tch::{Device, Kind, TchError, Tensor};
 
@@ -10,6 +11,7 @@ use crate::error::LoadError;
 use crate::layout::{Parameter, Start, layout};
 use crate::network::Network;
 use crate::save::{ModelToSave, SaveKind, save_model};
+use crate::shim;
 use crate::weights::WeightFiles;
 
 /// A network with its parameters and where it came from.
@@ -36,23 +38,30 @@ impl Model {
         Ok(Self::over(config, parameters, Some(folder.to_path_buf()))?)
     }
 
-    /// A random model. The same seed gives the same numbers on every device.
+    /// A random model. The same seed gives the same numbers on every device, unless another
+    /// thread draws from libtorch's generator by other means meanwhile.
     pub fn random(
         config: ModelConfig,
         seed: i64,
         kind: Kind,
         device: Device,
     ) -> Result<Self, LoadError> {
+        // libtorch has one generator for all threads: two models drawn at once would share it.
+        static DRAWING: Mutex<()> = Mutex::new(());
+        let _guard = DRAWING.lock().unwrap_or_else(PoisonError::into_inner);
         device::open();
-        tch::manual_seed(seed);
         let cpu = (Kind::Float, Device::Cpu);
         let parameters = layout(&config)
             .iter()
-            .map(|parameter| {
+            .enumerate()
+            .map(|(index, parameter)| {
                 let shape = &parameter.shape[..];
                 let tensor = match parameter.start {
                     Start::Normal => {
-                        Tensor::f_randn(shape, cpu)?.f_mul_scalar(config.initial_spread)?
+                        let tensor = Tensor::f_empty(shape, cpu)?;
+                        let own_seed = seed.wrapping_mul(1_000_003).wrapping_add(index as i64);
+                        shim::fill_normal(&tensor, config.initial_spread, own_seed as u64)?;
+                        tensor
                     }
                     Start::Ones => Tensor::f_ones(shape, cpu)?,
                     Start::Zeros => Tensor::f_zeros(shape, cpu)?,

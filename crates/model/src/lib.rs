@@ -13,6 +13,7 @@
 pub mod bench;
 mod calendar;
 pub mod config;
+pub mod cuda;
 pub mod device;
 pub mod error;
 pub mod folder;

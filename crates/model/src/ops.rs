@@ -1,13 +1,13 @@
 //! The element-wise operations of a layer, fused where that pays: RMSNorm, rotation, SwiGLU.
 //!
-//! Each has one formula in torch operations, which works for every kind of number and device, and
-//! a fused float32 loop for the CPU (`shim/fused.cpp`). The tests hold the two together, values
-//! and gradients.
+//! Each has one formula in torch operations, which works for every kind of number and device, a
+//! fused float32 loop for the CPU (`shim/fused.cpp`) and a fused bf16 kernel for CUDA (`cuda`).
+//! The tests hold them together, values and gradients.
 
 use tch::{Device, Kind, TchError, Tensor};
 
-use crate::fused;
 use crate::shim::attach;
+use crate::{cuda, fused};
 
 /// Where the fused CPU loops apply.
 fn is_fusable(tensor: &Tensor) -> bool {
@@ -16,6 +16,15 @@ fn is_fusable(tensor: &Tensor) -> bool {
 
 /// RMSNorm over the last dimension: x / rms(x) * weight.
 pub fn rms_norm(x: &Tensor, weight: &Tensor, epsilon: f64) -> Result<Tensor, TchError> {
+    if cuda::takes_norm(x, weight) {
+        let (input, weight_kept) = (x.f_detach()?.f_contiguous()?, weight.f_detach()?);
+        let (y, scale) = cuda::norm(&input, &weight_kept, epsilon)?;
+        return attach(y, &[x, weight], move |grad| {
+            let grad = grad.f_contiguous()?;
+            let (dx, dw) = cuda::norm_backward(&grad, &input, &weight_kept, &scale)?;
+            Ok(vec![Some(dx), Some(dw)])
+        });
+    }
     if !is_fusable(x) || weight.kind() != Kind::Float {
         return x.f_rms_norm([x.size()[x.dim() - 1]], Some(weight), epsilon);
     }
@@ -52,6 +61,14 @@ pub fn rotate(x: &Tensor, angles: &Angles, rotated: i64) -> Result<Tensor, TchEr
             Ok(vec![Some(dx)])
         });
     }
+    if cuda::takes(x) && !angles.is_interleaved && x.size()[2] % 4 == 0 {
+        let (cosine, sine) = (angles.cosine.shallow_clone(), angles.sine.shallow_clone());
+        let y = cuda::rotate(&x.f_detach()?.f_contiguous()?, &cosine, &sine, rotated, 1.0)?;
+        return attach(y, &[x], move |grad| {
+            let dx = cuda::rotate(&grad.f_contiguous()?, &cosine, &sine, rotated, -1.0)?;
+            Ok(vec![Some(dx)])
+        });
+    }
     let heads = x.size()[1];
     if heads == rotated {
         return rotate_plainly(x, angles);
@@ -84,6 +101,13 @@ fn rotate_plainly(x: &Tensor, angles: &Angles) -> Result<Tensor, TchError> {
 
 /// silu(gate) * up, where `x` [n, 2 f] holds gate and up side by side.
 pub fn swiglu(x: &Tensor) -> Result<Tensor, TchError> {
+    if cuda::takes(x) && x.size()[x.dim() - 1] % 4 == 0 {
+        let input = x.f_detach()?.f_contiguous()?;
+        let y = cuda::gate(&input)?;
+        return attach(y, &[x], move |grad| {
+            Ok(vec![Some(cuda::gate_backward(&grad.f_contiguous()?, &input)?)])
+        });
+    }
     if !is_fusable(x) {
         let parts = x.f_chunk(2, -1)?;
         return parts[0].f_silu()?.f_mul(&parts[1]);

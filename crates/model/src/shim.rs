@@ -19,6 +19,7 @@ unsafe extern "C" {
     fn scalerl_set_error(text: *const c_char);
     fn scalerl_open_cuda() -> c_int;
     fn scalerl_can_open(name: *const c_char) -> c_int;
+    fn scalerl_torch_version() -> u32;
     fn scalerl_exact_matmuls() -> c_int;
     fn scalerl_grad_enabled() -> c_int;
     fn scalerl_device_memory(device: i32, free: *mut u64, total: *mut u64) -> c_int;
@@ -58,6 +59,7 @@ unsafe extern "C" {
         count: i64,
         replace: c_int,
     ) -> c_int;
+    fn scalerl_fill_normal(tensor: Handle, spread: f64, seed: u64) -> c_int;
     fn scalerl_global_norm(tensors: *const Handle, count: i64, norm: *mut Handle) -> c_int;
     fn scalerl_flash_varlen(
         q: Handle,
@@ -99,6 +101,14 @@ fn returned(call: impl FnOnce(*mut Handle) -> c_int) -> Result<Option<Tensor>, T
 pub(crate) fn open_cuda() -> Result<(), String> {
     // SAFETY: takes nothing, catches its exceptions.
     checked(unsafe { scalerl_open_cuda() }).map_err(|_| last_error())
+}
+
+/// The version of the libtorch in this process, such as `2.11.0`, where it says it.
+pub(crate) fn torch_version() -> Option<String> {
+    // SAFETY: takes nothing.
+    let packed = unsafe { scalerl_torch_version() };
+    let part = |shift: u32| packed >> shift & 0xff;
+    (packed != 0).then(|| format!("{}.{}.{}", part(16), part(8), part(0)))
 }
 
 /// Whether a shared library is there, and if not, why.
@@ -183,6 +193,12 @@ pub fn backward(outputs: &[&Tensor], grads: &[&Tensor]) -> Result<(), TchError> 
 pub fn take_grad(leaf: &Tensor) -> Result<Option<Tensor>, TchError> {
     // SAFETY: the leaf is borrowed for the call.
     returned(|out| unsafe { scalerl_take_grad(handle(leaf), out) })
+}
+
+/// Fills a CPU tensor with normal numbers that depend on the seed and on nothing else.
+pub(crate) fn fill_normal(tensor: &Tensor, spread: f64, seed: u64) -> Result<(), TchError> {
+    // SAFETY: the tensor is borrowed for the call.
+    checked(unsafe { scalerl_fill_normal(handle(tensor), spread, seed) })
 }
 
 /// The square root of the sum of all squares.

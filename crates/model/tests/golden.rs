@@ -191,3 +191,23 @@ fn bf16_compute_learns_what_float32_learns_but_for_rounding() {
         assert!((wide[19] - narrow[19]).abs() < 0.15 * wide[0], "{name}: {wide:?} {narrow:?}");
     }
 }
+
+#[test]
+fn a_gradient_that_is_not_finite_is_named_and_nothing_moves() {
+    let golden = Golden::load("qwen3");
+    let mut learner = Learner::new(golden.model(), LearnerOptions::of(Device::Cpu)).unwrap();
+    let batch = TrainingBatch::all_scored(&golden.sequences(), 64, Device::Cpu).unwrap();
+    let mut weights = Tensor::ones([batch.scored() as i64], (Kind::Float, Device::Cpu));
+    let _ = weights.get(0).fill_(f64::NAN);
+    let before: Vec<Tensor> = learner.masters().iter().map(Tensor::copy).collect();
+    learner.cross_entropy(&batch, &weights).unwrap();
+    let said = learner.step().unwrap_err().to_string();
+    assert!(said.contains("step 1") && said.contains("embedding"), "{said}");
+    assert!(before.iter().zip(learner.masters()).all(|(a, b)| a.equal(b)));
+    assert_eq!(learner.steps_taken(), 0);
+    // The next batch trains as if nothing had happened.
+    let _ = weights.fill_(1.0);
+    learner.cross_entropy(&batch, &weights).unwrap();
+    assert_eq!(learner.step().unwrap().step, 1);
+    assert!(learner.step().unwrap_err().to_string().contains("no batch"));
+}

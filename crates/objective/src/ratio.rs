@@ -21,17 +21,25 @@ pub fn log_ratios(grain: &RatioGrain, sequence: &Sequence<'_>) -> Vec<f64> {
     }
 }
 
-/// Running sums from which [`RatioStats`] are made.
+/// Running sums from which [`RatioStats`] are made. Tensor forms fill the fields themselves.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RatioSums {
-    tokens: u64,
-    ratio: f64,
-    ratio_squared: f64,
-    min: f64,
-    max: f64,
-    clipped: u64,
-    minus_log: f64,
-    k3: f64,
+    /// Tokens counted.
+    pub tokens: u64,
+    /// Σ ratio.
+    pub ratio: f64,
+    /// Σ ratio².
+    pub ratio_squared: f64,
+    /// Smallest ratio.
+    pub min: f64,
+    /// Largest ratio.
+    pub max: f64,
+    /// Tokens that were capped or clipped.
+    pub clipped: u64,
+    /// Σ −log of the tokens' own ratios.
+    pub minus_log: f64,
+    /// Σ (ratio − 1 − log ratio) of the tokens' own ratios.
+    pub k3: f64,
 }
 
 impl Default for RatioSums {

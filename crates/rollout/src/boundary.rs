@@ -60,6 +60,12 @@ impl GeneratorError {
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum TrainerError {
+    /// The batch cannot be trained on, by this trainer or any other; nothing was changed.
+    #[error("sequence {sequence} of the batch for {version} cannot be trained on: {reason}")]
+    BadSequence { version: PolicyVersion, sequence: usize, reason: String },
+    /// As above, for the batch as a whole.
+    #[error("the batch for {version} cannot be trained on: {reason}")]
+    BadBatch { version: PolicyVersion, reason: String },
     /// NaN or infinity in the loss or the gradient; the weights are those before the step.
     #[error("{quantity} is {value} in the step from {version}")]
     NotFinite { version: PolicyVersion, quantity: &'static str, value: f64 },

@@ -75,4 +75,10 @@ pub struct StepReport {
     pub learning_rate: f64,
     /// Tokens run through the model, prompts included.
     pub tokens: u64,
+    /// Tokens that carry loss.
+    pub trained_tokens: u64,
+    /// Floating-point operations the step needs, activations computed again not counted.
+    pub model_flops: f64,
+    /// Wall-clock time of the step.
+    pub seconds: f64,
 }

@@ -5,7 +5,13 @@ use scalerl_curve::{Ceiling, Estimate, Outlook, Pair, Separation, Target};
 
 /// 0.612 [0.598, 0.634].
 pub(crate) fn interval(value: f64, low: f64, high: f64) -> String {
-    format!("{value:.3} [{low:.3}, {high:.3}]")
+    format!("{value:.3} [{}, {}]", end(low), end(high))
+}
+
+/// Three digits without a minus before a rounded zero.
+fn end(value: f64) -> String {
+    let text = format!("{value:.3}");
+    if text == "-0.000" { "0.000".to_owned() } else { text }
 }
 
 /// A compute with its interval in short numbers.
@@ -25,8 +31,10 @@ pub(crate) fn ceiling(ceiling: &Ceiling) -> String {
 pub(crate) fn gain(factor: f64, gain: &Estimate) -> String {
     let doubt = if gain.contains(0.0) { ", which may be nothing" } else { "" };
     format!(
-        "{factor}× more compute buys {:+.3} [{:.3}, {:.3}]{doubt}.",
-        gain.value, gain.low, gain.high
+        "{factor}× more compute buys {:+.3} [{}, {}]{doubt}.",
+        gain.value,
+        end(gain.low),
+        end(gain.high)
     )
 }
 
@@ -52,7 +60,7 @@ pub(crate) fn target(target: &Target, unit: &str) -> String {
 
 /// The comparison of two runs.
 pub(crate) fn pair(a: &str, b: &str, pair: &Pair) -> String {
-    let signed = |e: &Estimate| format!("{:+.3} [{:.3}, {:.3}]", e.value, e.low, e.high);
+    let signed = |e: &Estimate| format!("{:+.3} [{}, {}]", e.value, end(e.low), end(e.high));
     let ceiling = signed(&pair.ceiling_difference);
     let steepness = signed(&pair.steepness_difference);
     let Estimate { value, low, high } = pair.midpoint_ratio;

@@ -41,6 +41,10 @@ const ROUNDS: usize = 3;
 const STARTS: usize = 4;
 /// Polishing ends when its steps in log shape are this small.
 const POLISHED: f64 = 1e-7;
+/// A move that lowers the squares by less than this share is none.
+const LEAST_PROGRESS: f64 = 1e-12;
+/// Or after this many moves: on a flat bottom there is nothing to find.
+const MOST_MOVES: usize = 200;
 
 /// Which law.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -223,7 +227,10 @@ impl Problem {
     fn polish(&self, start: (Shape, Levels), mut step: [f64; 2]) -> (Shape, Levels) {
         let bounds = self.bounds();
         let mut best = start;
-        while step[0].max(step[1]) > POLISHED {
+        for _ in 0..MOST_MOVES {
+            if step[0].max(step[1]) <= POLISHED {
+                break;
+            }
             let moves =
                 [[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0], [1.0, 1.0], [-1.0, -1.0]];
             let tried = moves.map(|[a, b]| {
@@ -238,7 +245,7 @@ impl Problem {
                 .into_iter()
                 .min_by(|a, b| a.1.squares.total_cmp(&b.1.squares))
                 .expect("six moves");
-            if lowest.1.squares < best.1.squares {
+            if lowest.1.squares < best.1.squares * (1.0 - LEAST_PROGRESS) {
                 best = lowest;
             } else {
                 step = step.map(|s| s * 0.5);

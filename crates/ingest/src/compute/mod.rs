@@ -7,10 +7,13 @@
 //! Sums are over steps, not over rows: a step time counts for every step since the row before, so
 //! a history that was sampled (W&B keeps 500 rows) or lost lines still adds up.
 
+mod steptime;
+
 use crate::Request;
 use crate::axis::{Axis, normalise};
 use crate::error::{ColumnList, IngestError, nearest};
 use crate::table::{Column, Log, Table};
+use steptime::StepTimes;
 
 /// Where the compute of a row comes from.
 #[derive(Debug, Clone)]
@@ -34,22 +37,6 @@ enum Source {
 }
 
 const SECONDS_PER_HOUR: f64 = 3600.0;
-
-/// Seconds of one whole step, by framework: verl, prime-rl, TRL.
-const STEP_SECONDS: [&str; 5] =
-    ["timing_s/step", "timing/step", "perf/time_per_step", "time/step", "step_time"];
-
-/// Seconds that are not training, inside a step.
-const NOT_TRAINING: [&str; 8] = [
-    "timing_s/testing",
-    "timing_s/save_checkpoint",
-    "timing/testing",
-    "timing/save_checkpoint",
-    "time/save_ckpt",
-    "time/eval",
-    "time/evaluate",
-    "time/eval_ckpt",
-];
 
 /// Tokens of one step: verl, prime-rl.
 const STEP_TOKENS: [&str; 2] = ["perf/total_num_tokens", "progress/tokens"];
@@ -88,7 +75,7 @@ impl Compute {
                 columns: ColumnList(names),
             });
         };
-        Self::on_axis(log, axis, request, |_| true)?.ok_or_else(|| no_axis(log, Some(axis)))
+        Self::on_axis(log, rows, axis, request, |_| true)?.ok_or_else(|| no_axis(log, Some(axis)))
     }
 
     fn best(log: &Log, rows: &[u32], request: &Request) -> Result<Self, IngestError> {
@@ -96,7 +83,7 @@ impl Compute {
             // Tokens and operations are logged per step under the same names as totals.
             let is_ambiguous = matches!(axis, Axis::Flops | Axis::Tokens);
             let is_usable = |column: &Column| !is_ambiguous || never_falls(column, rows);
-            match Self::on_axis(log, axis, request, is_usable) {
+            match Self::on_axis(log, rows, axis, request, is_usable) {
                 Ok(Some(compute)) => return Ok(compute),
                 // Other logs can do with steps; a timed one would silently lose its meaning.
                 Err(error) if log.is_timed => return Err(error),
@@ -108,6 +95,7 @@ impl Compute {
 
     fn on_axis(
         log: &Log,
+        rows: &[u32],
         axis: Axis,
         request: &Request,
         is_usable: impl Fn(&Column) -> bool,
@@ -118,14 +106,14 @@ impl Compute {
             .iter()
             .filter_map(|column| Some((axis.rank(&column.name)?, column)))
             // `timing_s/step` and the like end in an axis' name and are no axis.
-            .filter(|(_, column)| !STEP_SECONDS.contains(&column.name.as_str()))
+            .filter(|(_, column)| !steptime::is_whole(&column.name))
             .filter(|(_, column)| column.is_numeric() && is_usable(column))
             .min_by_key(|(rank, _)| *rank);
         if let Some((_, column)) = named {
             return Ok(Some(Self::column(column, axis)));
         }
         match axis {
-            Axis::GpuHours => Self::from_times(log, request),
+            Axis::GpuHours => Self::from_times(log, rows, request),
             Axis::Tokens => Ok(Self::from_step_tokens(log)),
             _ => Ok(None),
         }
@@ -144,21 +132,27 @@ impl Compute {
         Some(Self { axis: Axis::Tokens, name: "tokens".to_owned(), source, notes })
     }
 
-    fn from_times(log: &Log, request: &Request) -> Result<Option<Self>, IngestError> {
-        let (added, removed) = step_times(&log.table);
+    fn from_times(log: &Log, rows: &[u32], request: &Request) -> Result<Option<Self>, IngestError> {
+        let times = StepTimes::find(&log.table, rows);
         let clock = CLOCKS.iter().find_map(|clock| {
             let mut columns = log.table.columns().iter();
             columns.find(|column| normalise(&column.name) == *clock && column.is_numeric())
         });
-        let Some(column) = added.first().or(clock.map(|column| &column.name)) else {
+        let Some(column) = times.added.first().or(clock.map(|column| &column.name)) else {
             return Ok(None);
         };
         let mut notes = Vec::new();
         let gpus = match (request.gpus, &log.gpus) {
-            (Some(gpus), _) => gpus,
-            (None, Some((gpus, origin))) => {
-                notes.push(format!("{gpus} GPUs, as the log's configuration says ({origin})."));
-                *gpus
+            (Some(given), Some((logged, origin))) if (given - logged).abs() > 0.5 => {
+                notes.push(format!(
+                    "{given} GPUs, as asked; the log's configuration says {logged} ({origin})."
+                ));
+                given
+            }
+            (Some(given), _) => given,
+            (None, Some((logged, origin))) => {
+                notes.push(format!("{logged} GPUs, as the log's configuration says ({origin})."));
+                *logged
             }
             (None, None) => {
                 let (file, column) = (log.file.clone(), column.clone());
@@ -166,15 +160,15 @@ impl Compute {
             }
         };
         let scale = gpus / SECONDS_PER_HOUR;
-        let source = if added.is_empty() {
+        let source = if times.added.is_empty() {
             notes.push(format!(
-                "GPU-hours are clock time (`{column}`, read as seconds) × {gpus} GPUs; validation \
+                "GPU-hours are clock time (`{column}`, read as seconds) × {gpus} (GPUs); validation \
                  and pauses are in it."
             ));
             Source::Clock { column: column.clone(), scale }
         } else {
-            notes.push(time_note(&added, &removed, gpus));
-            Source::Sum { added, removed, scale }
+            notes.push(times.note(gpus));
+            Source::Sum { added: times.added, removed: times.removed, scale }
         };
         Ok(Some(Self { axis: Axis::GpuHours, name: "gpu_hours".to_owned(), source, notes }))
     }
@@ -217,45 +211,6 @@ impl Values {
     }
 }
 
-/// The columns whose sum is a step's training time, and those to take out of it.
-fn step_times(table: &Table) -> (Vec<String>, Vec<String>) {
-    let present = |names: &[&str]| -> Vec<String> {
-        names.iter().filter(|name| has_numbers(table, name)).map(|n| (*n).to_owned()).collect()
-    };
-    if let Some(whole) = present(&STEP_SECONDS).into_iter().next() {
-        // Parts are written in the same family as the whole: `timing_s/…` or `time/…`.
-        let family = if whole.starts_with("perf/") { "timing_s" } else { family(&whole) };
-        let mut removed = present(&NOT_TRAINING);
-        removed.retain(|name| self::family(name) == family);
-        return (vec![whole], removed);
-    }
-    let is_part = |column: &&Column| {
-        ["timing", "timing_s"].contains(&family(&column.name))
-            && column.name.matches('/').count() == 1
-            && column.is_numeric()
-            && !NOT_TRAINING.contains(&column.name.as_str())
-    };
-    let parts = table.columns().iter().filter(is_part).map(|column| column.name.clone()).collect();
-    (parts, Vec::new())
-}
-
-fn family(name: &str) -> &str {
-    name.split_once('/').map_or("", |(family, _)| family)
-}
-
-fn time_note(added: &[String], removed: &[String], gpus: f64) -> String {
-    let added = match added {
-        [whole] => format!("`{whole}`"),
-        parts => format!("the step's parts ({})", parts.join(", ")),
-    };
-    let without = match removed {
-        [] if added.starts_with('`') => String::new(),
-        [] => "; validation and checkpoints are not among them".to_owned(),
-        parts => format!(", with validation and checkpoint time ({}) taken out", parts.join(", ")),
-    };
-    format!("GPU-hours are the sum of {added} × {gpus} GPUs / 3600{without}.")
-}
-
 /// Running sums; an amount counts for every step since the last row that had one.
 fn sums(
     table: &Table,
@@ -272,7 +227,7 @@ fn sums(
         .columns()
         .iter()
         .filter_map(|column| Some((Axis::Steps.rank(&column.name)?, column)))
-        .filter(|(_, column)| !STEP_SECONDS.contains(&column.name.as_str()))
+        .filter(|(_, column)| !steptime::is_whole(&column.name))
         .min_by_key(|(rank, _)| *rank)
         .map(|(_, column)| column);
     let total = |columns: &[&Column], row: u32| -> Option<f64> {

@@ -42,6 +42,23 @@ fn validation_and_checkpoint_time_are_taken_out_of_the_step() {
 }
 
 #[test]
+fn validation_that_lies_outside_the_step_is_not_taken_out() {
+    // Newer verl: checkpoints inside the step, validation after it.
+    let log = log(&[
+        ("step", &[1.0, 2.0, 3.0, 4.0]),
+        ("timing_s/gen", &[1800.0, 1700.0, 1900.0, 1800.0]),
+        ("timing_s/update_actor", &[1800.0; 4]),
+        ("timing_s/testing", &[NONE, 900.0, NONE, 900.0]),
+        ("timing_s/save_checkpoint", &[NONE, NONE, NONE, 600.0]),
+        ("timing_s/step", &[3600.0, 3500.0, 3700.0, 4200.0]),
+    ]);
+    let (compute, at) = values(&log, &Request { gpus: Some(1.0), ..Request::default() });
+    assert_eq!(at[3], Some(4.0));
+    assert!(compute.notes[0].contains("(timing_s/save_checkpoint) taken out"));
+    assert!(compute.notes[0].contains("timing_s/testing lies outside"), "{:?}", compute.notes);
+}
+
+#[test]
 fn without_a_whole_the_parts_are_summed_and_testing_is_not_one() {
     let log = log(&[
         ("step", &[1.0, 2.0]),

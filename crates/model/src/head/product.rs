@@ -118,7 +118,11 @@ impl Product {
         let d_logits = d_logits_cv.f_to_kind(Kind::BFloat16)?;
         let hidden = hidden_cd.f_to_kind(Kind::BFloat16)?;
         let transposed = d_logits.f_tr()?;
-        let _ = grad_vd.f_addmm_dtype_out(grad_vd, &transposed, &hidden, Kind::Float)?;
+        let added = grad_vd.f_addmm_dtype_out(grad_vd, &transposed, &hidden, Kind::Float);
+        if added.is_err() {
+            // A backend without the adding form: one more pass over the matrix' gradient.
+            let _ = grad_vd.f_add_(&transposed.f_mm_dtype(&hidden, Kind::Float)?)?;
+        }
         d_logits.f_mm(weight)?.f_to_kind(hidden_cd.kind())
     }
 }

@@ -1,21 +1,29 @@
 //! A chunk of logits: reduced to three numbers per row, or overwritten by its gradient.
 //!
-//! float32 on the CPU goes through the fused loops; everything else through torch operations.
+//! float32 goes through the fused loops of the CPU or the kernels of CUDA; everything else, and
+//! CUDA without NVRTC, through torch operations.
 
 use tch::{Device, Kind, TchError, Tensor};
 
-use super::{HeadOptions, TokenGradients, TokenScores};
+use super::{HeadMode, HeadOptions, TokenGradients, TokenScores};
+use crate::cuda::{self, SlopeKind};
 use crate::fused;
 
 pub(super) struct Rows {
     logits_cv: Tensor,
     targets_c: Tensor,
     inverse_temperature: f64,
+    slope_kind: SlopeKind,
 }
 
 impl Rows {
     pub(super) fn new(logits_cv: Tensor, targets_c: Tensor, options: &HeadOptions) -> Self {
-        Self { logits_cv, targets_c, inverse_temperature: 1.0 / options.temperature }
+        // The other modes round the slopes to bf16 for their products anyway.
+        let slope_kind = match options.mode {
+            HeadMode::Exact => SlopeKind::Float32,
+            HeadMode::Split | HeadMode::Bf16 => SlopeKind::BFloat16,
+        };
+        Self { logits_cv, targets_c, inverse_temperature: 1.0 / options.temperature, slope_kind }
     }
 
     pub(super) fn into_logits(self) -> Tensor {
@@ -24,6 +32,10 @@ impl Rows {
 
     fn is_fusable(&self) -> bool {
         self.logits_cv.device() == Device::Cpu && self.logits_cv.kind() == Kind::Float
+    }
+
+    fn has_kernels(&self) -> bool {
+        self.logits_cv.kind() == Kind::Float && cuda::is_ready(self.logits_cv.device())
     }
 
     /// Log-probs of all tokens at the temperature, as new memory.
@@ -39,6 +51,11 @@ impl Rows {
         if self.is_fusable() {
             let [logprob, entropy, lse] =
                 fused::head(&self.logits_cv, &self.targets_c, self.inverse_temperature)?;
+            return Ok(TokenScores { logprob, entropy, lse });
+        }
+        if self.has_kernels() {
+            let [logprob, entropy, lse] =
+                cuda::head(&self.logits_cv, &self.targets_c, self.inverse_temperature)?;
             return Ok(TokenScores { logprob, entropy, lse });
         }
         let targets = self.targets_c.f_unsqueeze(1)?;
@@ -73,6 +90,18 @@ impl Rows {
                 [&d_logprob, &d_entropy],
                 self.inverse_temperature,
             );
+        }
+        if self.has_kernels() {
+            let d_entropy = gradients.entropy.as_ref().map(Tensor::f_contiguous).transpose()?;
+            self.logits_cv = cuda::head_backward(
+                &self.logits_cv,
+                &self.targets_c,
+                [&lse_c.f_contiguous()?, &entropy_c.f_contiguous()?],
+                &d_logprob,
+                d_entropy.as_ref(),
+                (self.inverse_temperature, self.slope_kind),
+            )?;
+            return Ok(());
         }
         let column = |x: &Tensor| x.f_unsqueeze(1);
         let g = column(&d_logprob.f_mul_scalar(self.inverse_temperature)?)?;

@@ -108,7 +108,9 @@ impl Experts {
 
     /// Each expert on its block of rows.
     fn blocks(&self, rows: &Tensor, tokens: &Tensor) -> Result<Tensor, TchError> {
-        if rows.device() != Device::Cpu && rows.kind() == Kind::BFloat16 {
+        // The grouped product moves blocks of 16 bytes.
+        let is_aligned = [&self.gate_up, &self.down].iter().all(|w| w.size()[2] % 8 == 0);
+        if rows.device() != Device::Cpu && rows.kind() == Kind::BFloat16 && is_aligned {
             let ends = tokens.f_cumsum(0, Kind::Int)?;
             let grouped = |x: &Tensor, w: &Tensor| {
                 let w = w.f_transpose(-1, -2)?;

@@ -3,6 +3,8 @@
 use tch::{Device, TchError, Tensor};
 use thiserror::Error;
 
+use crate::folder::Model;
+use crate::head::{Head, HeadOptions, TokenScores};
 use crate::packed::Packed;
 
 /// Where a scored token stands.
@@ -94,6 +96,19 @@ impl TrainingBatch {
     /// Scored tokens.
     pub fn scored(&self) -> usize {
         self.places.len()
+    }
+}
+
+impl Model {
+    /// Log-probs and entropies of a batch's scored tokens, without a graph.
+    pub fn score(
+        &self,
+        batch: &TrainingBatch,
+        options: HeadOptions,
+    ) -> Result<TokenScores, TchError> {
+        let hidden_nd = self.network.hidden(&batch.packed)?;
+        let hidden_md = hidden_nd.f_index_select(0, &batch.rows)?;
+        Head::new(self.network.head(), options)?.score(&hidden_md, &batch.targets)
     }
 }
 

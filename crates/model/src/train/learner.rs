@@ -168,10 +168,27 @@ impl Learner {
         Head::new(self.model.network.head(), self.options.head)
     }
 
+    /// Log-probs of later batches are those of logits / `temperature`.
+    pub fn set_temperature(&mut self, temperature: f64) {
+        self.options.head.temperature = temperature;
+    }
+
+    /// How log-probs are computed.
+    pub fn head_options(&self) -> HeadOptions {
+        self.options.head
+    }
+
+    /// Forgets the gradients summed since the last step: for callers that give a step up halfway.
+    pub fn discard_gradients(&mut self) -> Result<(), TchError> {
+        self.grads.iter_mut().for_each(|grad| *grad = None);
+        self.loads.clear();
+        // A backward pass that failed may have left gradients with the leaves.
+        self.model.parameters.iter().try_for_each(|leaf| shim::take_grad(leaf).map(drop))
+    }
+
     /// Log-probs and entropies only.
     pub fn score(&self, batch: &TrainingBatch) -> Result<TokenScores, TchError> {
-        let hidden_nd = self.model.network.hidden(&batch.packed)?;
-        self.head()?.score(&hidden_nd.f_index_select(0, &batch.rows)?, &batch.targets)
+        self.model.score(batch, self.options.head)
     }
 
     /// Log-probs and entropies, ready to go back.

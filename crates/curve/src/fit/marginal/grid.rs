@@ -37,6 +37,8 @@ const LEAST_SCALE_SHARE: f64 = 1e-4;
 /// A shrunk box keeps this many cells of margin.
 const MARGIN_CELLS: f64 = 0.7;
 const REFINEMENTS: usize = 2;
+/// Beyond it e^x is infinite, and infinity over infinity is not a share.
+const LARGEST_EXPONENT: f64 = 700.0;
 
 /// Gaussian prior of (R0, A); `gain_precision` is that of the gain still to come.
 #[derive(Debug, Clone, Copy)]
@@ -77,7 +79,7 @@ pub(crate) fn share(steepness: f64, log_midpoint: f64, tail: f64, compute: f64) 
     if compute <= 0.0 {
         return 0.0;
     }
-    let ratio = (steepness * (compute.ln() - log_midpoint)).exp();
+    let ratio = (steepness * (compute.ln() - log_midpoint)).min(LARGEST_EXPONENT).exp();
     // The tails in use need no general power, which costs more than the rest of the fit.
     if (tail - 1.0).abs() < 1e-9 {
         ratio / (1.0 + ratio)

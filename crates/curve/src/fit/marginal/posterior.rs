@@ -217,8 +217,9 @@ impl Posterior {
         Forecast {
             at: compute,
             value: inside(curve.value),
-            low: inside(measured.low),
-            high: inside(measured.high),
+            // With the same draws a quantile can come out inside the other by chance.
+            low: inside(measured.low.min(curve.low)),
+            high: inside(measured.high.max(curve.high)),
             curve_low: inside(curve.low),
             curve_high: inside(curve.high),
         }

@@ -1,0 +1,188 @@
+//! Compiling, loading and launching: the driver's side of `mod.rs`.
+//!
+//! One module per device, compiled for its own architecture and kept for the life of the process.
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::sync::Mutex;
+
+use cudarc::driver::{result, sys};
+use cudarc::nvrtc;
+use tch::{Device, TchError};
+
+use crate::shim;
+
+const SOURCE: &str = include_str!("kernels.cu");
+const NAMES: [&str; 8] = [
+    "norm_forward",
+    "norm_backward",
+    "rotate",
+    "gate_forward",
+    "gate_backward",
+    "head_forward",
+    "head_backward",
+    "head_backward_wide",
+];
+
+/// One argument of a kernel, in the width that the kernel declares.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Argument {
+    Pointer(*mut c_void),
+    Int(i32),
+    Long(i64),
+    Float(f32),
+}
+
+/// Blocks and threads, both along x.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Grid {
+    pub(super) blocks: u32,
+    pub(super) threads: u32,
+    pub(super) shared_bytes: u32,
+}
+
+/// The functions of one device. Handles stay valid as long as the primary context lives, which
+/// torch keeps until the process ends.
+struct Functions(HashMap<&'static str, sys::CUfunction>);
+
+// SAFETY: function handles are plain names inside the driver, usable from any thread whose current
+// context is the device's primary one; torch makes it so on every thread that it runs us on.
+unsafe impl Send for Functions {}
+
+static LOADED: Mutex<Option<HashMap<usize, Result<Functions, String>>>> = Mutex::new(None);
+
+fn with_functions<T>(
+    device: Device,
+    use_them: impl FnOnce(&Result<Functions, String>) -> T,
+) -> Option<T> {
+    let Device::Cuda(index) = device else { return None };
+    // Held for one launch; launches come from one thread at a time in practice.
+    let mut loaded = LOADED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let by_device = loaded.get_or_insert_default();
+    Some(use_them(by_device.entry(index).or_insert_with(|| load(index))))
+}
+
+/// Whether the kernels can be used on a device; compiles them on the first call.
+pub fn is_ready(device: Device) -> bool {
+    with_functions(device, Result::is_ok).unwrap_or(false)
+}
+
+/// Why the kernels are not used on a device, if they are not.
+pub fn why_not_ready(device: Device) -> Option<String> {
+    with_functions(device, |functions| functions.as_ref().err().cloned())
+        .unwrap_or_else(|| Some("not a CUDA device".to_owned()))
+}
+
+fn load(index: usize) -> Result<Functions, String> {
+    // SAFETY: only looks for the libraries; without this check cudarc panics where they are absent.
+    if !unsafe { nvrtc::sys::is_culib_present() && sys::is_culib_present() } {
+        return Err("libnvrtc or libcuda was not found".to_owned());
+    }
+    let major =
+        attribute(index, sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+    let minor =
+        attribute(index, sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+    if major < 8 {
+        return Err(format!("compute capability {major}.{minor} has no bf16"));
+    }
+    // SAFETY: the primary context is the one torch uses; it is retained for the whole process.
+    unsafe {
+        let device = result::device::get(index as i32).map_err(|error| error.to_string())?;
+        let context = result::primary_ctx::retain(device).map_err(|error| error.to_string())?;
+        result::ctx::set_current(context).map_err(|error| error.to_string())?;
+    }
+    let ptx = compile(&format!("compute_{major}{minor}"))?;
+    let image = CString::new(ptx).map_err(|error| error.to_string())?;
+    // SAFETY: the image is null-terminated PTX; the device's context was made current above.
+    let module = unsafe { result::module::load_data(image.as_ptr().cast()) };
+    let module = module.map_err(|error| format!("loading the kernels failed: {error}"))?;
+    let mut functions = HashMap::new();
+    for name in NAMES {
+        let symbol = CString::new(name).map_err(|error| error.to_string())?;
+        // SAFETY: the module was loaded above and is never unloaded.
+        let function = unsafe { result::module::get_function(module, symbol) };
+        functions.insert(name, function.map_err(|error| format!("{name}: {error}"))?);
+    }
+    Ok(Functions(functions))
+}
+
+fn attribute(index: usize, which: sys::CUdevice_attribute) -> Result<i32, String> {
+    let device = result::device::get(index as i32).map_err(|error| error.to_string())?;
+    // SAFETY: the device was just returned by the driver.
+    unsafe { result::device::get_attribute(device, which) }.map_err(|error| error.to_string())
+}
+
+/// PTX of the kernels for an architecture such as `compute_90`. Needs NVRTC but no device.
+fn compile(architecture: &str) -> Result<String, String> {
+    let options = nvrtc::CompileOptions {
+        options: vec![format!("--gpu-architecture={architecture}"), "--std=c++17".to_owned()],
+        ..nvrtc::CompileOptions::default()
+    };
+    let ptx = nvrtc::compile_ptx_with_opts(SOURCE, options);
+    Ok(ptx.map_err(|error| format!("NVRTC: {error}"))?.to_src())
+}
+
+/// Launches a kernel on torch's current stream of the device.
+pub(super) fn launch(
+    name: &'static str,
+    device: Device,
+    grid: Grid,
+    arguments: &mut [Argument],
+) -> Result<(), TchError> {
+    if grid.blocks == 0 {
+        return Ok(());
+    }
+    let stream: sys::CUstream = shim::current_stream(device)?.cast();
+    let mut pointers: Vec<*mut c_void> = arguments
+        .iter_mut()
+        .map(|argument| match argument {
+            Argument::Pointer(value) => (&raw mut *value).cast(),
+            Argument::Int(value) => (&raw mut *value).cast(),
+            Argument::Long(value) => (&raw mut *value).cast(),
+            Argument::Float(value) => (&raw mut *value).cast(),
+        })
+        .collect();
+    let outcome = with_functions(device, |functions| {
+        let functions = functions.as_ref().map_err(Clone::clone)?;
+        let function = functions.0.get(name).ok_or_else(|| format!("no kernel {name}"))?;
+        // SAFETY: arguments match the kernel's declaration (tests/cuda.rs runs each), point to live
+        // tensors of checked sizes, and the stream is torch's own.
+        let launched = unsafe {
+            let (blocks, threads) = ((grid.blocks, 1, 1), (grid.threads, 1, 1));
+            result::launch_kernel(
+                *function,
+                blocks,
+                threads,
+                grid.shared_bytes,
+                stream,
+                &mut pointers,
+            )
+        };
+        launched.map_err(|error| format!("{name}: {error}"))
+    });
+    outcome.unwrap_or_else(|| Err("kernels need a CUDA device".to_owned())).map_err(TchError::Torch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_compile_where_nvrtc_is_there() {
+        // SAFETY: only looks for the library.
+        if !unsafe { nvrtc::sys::is_culib_present() } {
+            println!("skipped: libnvrtc was not found");
+            return;
+        }
+        let ptx = compile("compute_90").unwrap();
+        for name in NAMES {
+            assert!(ptx.contains(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_cpu_is_never_ready() {
+        assert!(!is_ready(Device::Cpu));
+        assert!(why_not_ready(Device::Cpu).is_some());
+    }
+}

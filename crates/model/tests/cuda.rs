@@ -1,0 +1,168 @@
+//! The same model on CUDA: kernels against torch formulas, bf16 against the CPU's float32.
+//!
+//! Without a CUDA device every test says that it skipped. On a GPU machine: scripts/h200/check.sh.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+
+use scalerl_model::bench::{HeadBench, bench_head};
+use scalerl_model::folder::Model;
+use scalerl_model::head::{Head, HeadMode, HeadOptions};
+use scalerl_model::network::Activations;
+use scalerl_model::ops::{Angles, rms_norm, rotate, swiglu};
+use scalerl_model::packed::Packed;
+use scalerl_model::tch::{Device, Kind, Tensor};
+use scalerl_model::tensor_file::read_tensors;
+use scalerl_model::train::{Learner, LearnerOptions, TrainingBatch};
+use scalerl_model::{cuda, device};
+
+const NAMES: [&str; 6] = ["llama", "llama_untied", "qwen2", "qwen3", "qwen3_moe", "llama4_text"];
+
+#[expect(clippy::print_stdout, reason = "a skipped test says so")]
+fn device_or_skip(test: &str) -> Option<Device> {
+    if device::open().cuda_devices == 0 {
+        let is_required = std::env::var_os("SCALERL_REQUIRE_CUDA").is_some();
+        assert!(!is_required, "{test}: SCALERL_REQUIRE_CUDA is set and there is no CUDA device");
+        println!("{test} skipped: no CUDA device");
+        return None;
+    }
+    Some(Device::Cuda(0))
+}
+
+/// Largest difference as a share of the largest value.
+fn relative(a: &Tensor, b: &Tensor) -> f64 {
+    let [a, b] = [a, b].map(|x| x.to_device(Device::Cpu).to_kind(Kind::Double));
+    ((a - &b).abs().max() / b.abs().max()).double_value(&[])
+}
+
+/// bf16 on the device against float64 on the CPU, values and gradients.
+fn agree(inputs: &[Tensor], on: Device, operation: impl Fn(&[Tensor], Device) -> Tensor) {
+    let run = |kind: Kind, device: Device| {
+        let inputs: Vec<Tensor> = inputs
+            .iter()
+            .map(|x| x.to_kind(kind).to_device(device).detach().copy().set_requires_grad(true))
+            .collect();
+        let y = operation(&inputs, device);
+        let ramp = Tensor::arange(y.numel() as i64, (Kind::Double, Device::Cpu)).sin();
+        let ramp = ramp.view_as(&y).to_kind(Kind::BFloat16).to_kind(kind).to_device(device);
+        (&y * ramp).sum(Kind::Double).backward();
+        (y, inputs.iter().map(Tensor::grad).collect::<Vec<_>>())
+    };
+    let (fast, fast_grads) = run(Kind::BFloat16, on);
+    let (slow, slow_grads) = run(Kind::Double, Device::Cpu);
+    // One rounding of the result is 2^-9; a sum over rows may add a few.
+    assert!(relative(&fast, &slow) < 0.01, "values differ by {}", relative(&fast, &slow));
+    for (fast, slow) in fast_grads.iter().zip(&slow_grads) {
+        assert!(relative(fast, slow) < 0.02, "gradients differ by {}", relative(fast, slow));
+    }
+}
+
+fn random(shape: &[i64]) -> Tensor {
+    Tensor::randn(shape, (Kind::Float, Device::Cpu)).to_kind(Kind::BFloat16)
+}
+
+#[test]
+fn the_kernels_compute_what_the_formulas_say() {
+    let Some(on) = device_or_skip("kernels") else { return };
+    scalerl_model::tch::manual_seed(3);
+    let probe = Tensor::zeros([1], (Kind::Float, on));
+    assert!(cuda::is_ready(probe.device()), "{:?}", cuda::why_not_ready(on));
+    for (rows, width) in [(1, 64), (37, 96), (5000, 896)] {
+        agree(&[random(&[rows, width]), random(&[width])], on, |x, _| {
+            rms_norm(&x[0], &x[1], 1e-5).unwrap()
+        });
+        agree(&[random(&[rows, 2 * width])], on, |x, _| swiglu(&x[0]).unwrap());
+    }
+    for rows in [3, 700] {
+        let angle = Tensor::randn([rows, 32], (Kind::Float, Device::Cpu));
+        agree(&[random(&[rows, 8, 64])], on, |x, device| {
+            let cosine = angle.cos().to_device(device);
+            let angles =
+                Angles { cosine, sine: angle.sin().to_device(device), is_interleaved: false };
+            rotate(&x[0], &angles, 6).unwrap()
+        });
+    }
+}
+
+fn folder(name: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name)
+}
+
+fn sequences(name: &str) -> Vec<Vec<i64>> {
+    let tensors = read_tensors(&folder(name).join("golden.safetensors")).unwrap();
+    let find = |index: usize| {
+        let name = format!("ids_{index}");
+        let found = tensors.iter().find(|(known, _)| *known == name);
+        Vec::try_from(&found.unwrap().1).unwrap()
+    };
+    (0..4).map(find).collect()
+}
+
+#[test]
+fn every_architecture_gives_the_cpu_logits_but_for_rounding() {
+    let Some(on) = device_or_skip("architectures") else { return };
+    for name in NAMES {
+        let logits = |kind: Kind, device: Device| {
+            let model = Model::load(&folder(name), kind, device).unwrap();
+            let packed = Packed::new(&sequences(name), device).unwrap();
+            let hidden = model.network.hidden(&packed).unwrap();
+            let head = Head::new(model.network.head(), HeadOptions::of(device)).unwrap();
+            head.logits(&hidden).unwrap()
+        };
+        let difference = relative(&logits(Kind::BFloat16, on), &logits(Kind::Float, Device::Cpu));
+        println!("{name}: logits differ by {difference:.4} of the largest");
+        // Routers of the tiny random models can flip an expert by rounding.
+        let tolerance = if name.contains("moe") || name.contains("llama4") { 0.5 } else { 0.1 };
+        assert!(difference < tolerance, "{name}: {difference}");
+    }
+}
+
+#[test]
+fn training_on_cuda_follows_the_cpu() {
+    let Some(on) = device_or_skip("training") else { return };
+    for name in NAMES {
+        for activations in [Activations::Keep, Activations::Recompute] {
+            let losses = [Device::Cpu, on].map(|device| {
+                let mut options = LearnerOptions::of(device);
+                options.activations = activations;
+                options.optimizer.lr = 0.01;
+                options.optimizer.warmup_steps = 0;
+                let model = Model::load(&folder(name), Kind::Float, device).unwrap();
+                let mut learner = Learner::new(model, options).unwrap();
+                let batch = TrainingBatch::all_scored(&sequences(name), 64, device).unwrap();
+                let share = 1.0 / batch.scored() as f64;
+                let weights = Tensor::full([batch.scored() as i64], share, (Kind::Float, device));
+                let mut losses = Vec::new();
+                for _ in 0..20 {
+                    let scores = learner.cross_entropy(&batch, &weights).unwrap();
+                    losses.push(-scores.logprob.mean(Kind::Float).double_value(&[]));
+                    learner.step().unwrap();
+                }
+                losses
+            });
+            let [cpu, gpu] = &losses;
+            println!(
+                "{name}: CPU {:.3} to {:.3}, CUDA {:.3} to {:.3}",
+                cpu[0], cpu[19], gpu[0], gpu[19]
+            );
+            assert!((cpu[0] - gpu[0]).abs() < 0.05 * cpu[0], "{name}: {cpu:?} {gpu:?}");
+            assert!((cpu[19] - gpu[19]).abs() < 0.15 * cpu[0], "{name}: {cpu:?} {gpu:?}");
+        }
+    }
+}
+
+#[test]
+fn the_split_head_is_as_accurate_as_the_exact_one() {
+    let Some(on) = device_or_skip("head") else { return };
+    for kind in [Kind::BFloat16, Kind::Float] {
+        let bench =
+            HeadBench { tokens: 1024, width: 896, vocabulary: 32000, steps: 2, device: on, kind };
+        let timings = bench_head(&bench).unwrap();
+        let error = |mode| timings.iter().find(|t| t.mode == mode).unwrap().largest_error;
+        let [exact, split, bf16] = [HeadMode::Exact, HeadMode::Split, HeadMode::Bf16].map(error);
+        println!("{kind:?}: exact {exact:e}, split {split:e}, bf16 {bf16:e}");
+        assert!(split < 2.0 * exact + 5e-6, "{kind:?}: split {split:e}, exact {exact:e}");
+        assert!(bf16 > 20.0 * exact, "{kind:?}: bf16 {bf16:e}, exact {exact:e}");
+    }
+}

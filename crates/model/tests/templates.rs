@@ -1,0 +1,27 @@
+//! Chat templates of real models, rendered as transformers renders them.
+//!
+//! Fixture: scripts/golden/templates.py (transformers 5.3.0).
+
+use std::path::Path;
+
+use scalerl_model::template::{ChatTemplate, Prompt};
+use serde_json::Value;
+
+#[test]
+fn templates_of_real_models_render_as_in_transformers() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/templates.json");
+    let golden: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    for case in golden["cases"].as_array().unwrap() {
+        let folder = tempfile::tempdir().unwrap();
+        let write =
+            |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        write("chat_template.jinja", case["template"].as_str().unwrap());
+        write("tokenizer_config.json", &golden["tokens"].to_string());
+        let template = ChatTemplate::load(folder.path()).unwrap().unwrap();
+        for rendering in case["renderings"].as_array().unwrap() {
+            let prompt = if rendering["is_open"] == true { Prompt::Open } else { Prompt::Closed };
+            let text = template.render(rendering["messages"].as_array().unwrap(), prompt).unwrap();
+            assert_eq!(text, rendering["text"].as_str().unwrap(), "{}", case["model"]);
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Tasks that need no data: prompts from a seed, exact verifiers, examples to warm a model up.
+//!
+//! | task | prompt | what makes it hard |
+//! |---|---|---|
+//! | [`chain`] | `3+5*2-7=` evaluated left to right modulo 10 | length |
+//! | [`arithmetic`] | `4711*85=` with worked steps | digits |
+//! | [`countdown`] | reach 28 with 44, 19, 35 | numbers, range |
+//!
+//! Prompt number i of a seed is always the same, whatever else is drawn. SFT examples have noise
+//! put into their steps on purpose: a model warmed up on them is wrong at a known rate, and taking
+//! that back is what RL can be seen to do.
+
+pub mod arithmetic;
+pub mod chain;
+pub mod countdown;
+
+use std::collections::HashSet;
+use std::io::Write;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::data::{Message, Prompt};
+use crate::outcome::Outcome;
+use crate::question::Question;
+use crate::verifier::Verifier;
+
+/// Opens the thinking; the last thing of every synthetic prompt.
+pub const THINK_OPEN: &str = "<think>";
+/// Closes the thinking.
+pub const THINK_CLOSE: &str = "</think>";
+
+/// What a task makes of a random stream.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Exercise {
+    /// The prompt with the opening tag at its end.
+    pub prompt: String,
+    /// The right answer.
+    pub answer: String,
+    /// What the verifier needs beyond the answer.
+    pub fields: serde_json::Map<String, serde_json::Value>,
+}
+
+/// One line of an SFT file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SftExample {
+    /// The prompt with the opening tag at its end.
+    pub prompt: String,
+    /// Steps, closing tag, answer. Right or, by the noise, wrong.
+    pub completion: String,
+}
+
+/// A task without data, as in a recipe.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub enum SyntheticConfig {
+    /// Chained arithmetic modulo 10.
+    Chain(chain::ChainConfig),
+    /// Multi-digit arithmetic.
+    Arithmetic(arithmetic::ArithmeticConfig),
+    /// Reach a target from given numbers.
+    Countdown(countdown::CountdownConfig),
+}
+
+/// Why a task cannot be made.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "the messages name the fields")]
+pub enum SyntheticError {
+    /// A setting that makes no exercise.
+    #[error("{key}: {problem}")]
+    BadSetting { key: &'static str, problem: String },
+    /// Fewer different prompts than asked for.
+    #[error("only {found} different prompts of the {wanted} asked for")]
+    TooFew { wanted: usize, found: usize },
+}
+
+impl SyntheticError {
+    /// What to try next, printed by the CLI as a `hint:` line.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::BadSetting { .. } => "see docs/tasks.md for the settings of each task",
+            Self::TooFew { .. } => "ask for fewer prompts, or make the task harder",
+        }
+    }
+}
+
+pub(crate) fn check_range(
+    key: &'static str,
+    low: u32,
+    high: u32,
+    most: u32,
+) -> Result<(), SyntheticError> {
+    if low >= 1 && low <= high && high <= most {
+        return Ok(());
+    }
+    let problem = format!("{low} to {high} is not a range within 1 to {most}");
+    Err(SyntheticError::BadSetting { key, problem })
+}
+
+pub(crate) fn check_share(key: &'static str, share: f64) -> Result<(), SyntheticError> {
+    if (0.0..=1.0).contains(&share) {
+        return Ok(());
+    }
+    Err(SyntheticError::BadSetting { key, problem: format!("{share} is not within 0 and 1") })
+}
+
+impl SyntheticConfig {
+    /// Checks what the types cannot.
+    pub fn validate(&self) -> Result<(), SyntheticError> {
+        match self {
+            Self::Chain(config) => config.validate(),
+            Self::Arithmetic(config) => config.validate(),
+            Self::Countdown(config) => config.validate(),
+        }
+    }
+
+    /// The name under which metrics are kept.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Chain(_) => "chain",
+            Self::Arithmetic(_) => "arithmetic",
+            Self::Countdown(_) => "countdown",
+        }
+    }
+
+    /// Exercise number `index` of a seed.
+    pub fn exercise(&self, seed: u64, index: u64) -> Exercise {
+        match self {
+            Self::Chain(config) => config.exercise(seed, index),
+            Self::Arithmetic(config) => config.exercise(seed, index),
+            Self::Countdown(config) => config.exercise(seed, index),
+        }
+    }
+
+    /// SFT example number `index` of a seed.
+    pub fn sft_example(&self, seed: u64, index: u64) -> SftExample {
+        match self {
+            Self::Chain(config) => config.sft_example(seed, index),
+            Self::Arithmetic(config) => config.sft_example(seed, index),
+            Self::Countdown(config) => config.sft_example(seed, index),
+        }
+    }
+
+    /// `count` prompts, no two alike.
+    pub fn prompts(&self, seed: u64, count: usize) -> Result<Vec<Prompt>, SyntheticError> {
+        self.validate()?;
+        let mut seen = HashSet::new();
+        let mut prompts = Vec::with_capacity(count);
+        // Small tasks run out of different prompts: ten tries for each is a clear enough sign.
+        for index in 0..(count as u64).saturating_mul(10) {
+            if prompts.len() == count {
+                break;
+            }
+            let exercise = self.exercise(seed, index);
+            if !seen.insert(exercise.prompt.clone()) {
+                continue;
+            }
+            prompts.push(Prompt {
+                id: format!("{}/{seed}-{index}", self.name()),
+                dataset: self.name().to_owned(),
+                messages: vec![Message {
+                    role: "plain".to_owned(),
+                    content: exercise.prompt.clone(),
+                }],
+                question: Question {
+                    prompt: exercise.prompt,
+                    answer: exercise.answer,
+                    fields: exercise.fields,
+                },
+            });
+        }
+        if prompts.len() < count {
+            return Err(SyntheticError::TooFew { wanted: count, found: prompts.len() });
+        }
+        Ok(prompts)
+    }
+
+    /// Writes SFT examples as JSONL with `prompt` and `completion`.
+    pub fn write_sft(&self, seed: u64, count: u64, out: &mut impl Write) -> std::io::Result<()> {
+        for index in 0..count {
+            serde_json::to_writer(&mut *out, &self.sft_example(seed, index))?;
+            out.write_all(b"\n")?;
+        }
+        Ok(())
+    }
+}
+
+/// The exact verifier of a synthetic task.
+impl Verifier for SyntheticConfig {
+    fn verify(&self, question: &Question, completion: &str) -> Outcome {
+        let Some((_, answer)) = completion.split_once(THINK_CLOSE) else {
+            return Outcome::Incorrect;
+        };
+        let answer = answer.strip_suffix("<eos>").unwrap_or(answer);
+        match self {
+            // Exactly the digit: these models emit no blanks, and a second digit is a wrong answer.
+            Self::Chain(_) => Outcome::of(answer == question.answer),
+            Self::Arithmetic(_) => Outcome::of(answer.trim() == question.answer),
+            Self::Countdown(_) => countdown::verify(question, answer),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> Vec<SyntheticConfig> {
+        vec![
+            SyntheticConfig::Chain(chain::ChainConfig::default()),
+            SyntheticConfig::Arithmetic(arithmetic::ArithmeticConfig::default()),
+            SyntheticConfig::Countdown(countdown::CountdownConfig::default()),
+        ]
+    }
+
+    #[test]
+    fn noise_free_examples_are_right_and_noisy_ones_are_sometimes_wrong() {
+        for task in all() {
+            let quiet = without_noise(&task);
+            let mut wrong = 0;
+            for index in 0..300 {
+                let (noisy, right) = (task.sft_example(11, index), quiet.sft_example(11, index));
+                // The exercise of an SFT example is found again from its prompt.
+                let question = question_of(&quiet, &right.prompt);
+                let verdict = |c: &str| quiet.verify(&question, c);
+                assert_eq!(verdict(&right.completion), Outcome::Correct, "{right:?}");
+                if noisy.prompt == right.prompt {
+                    wrong += usize::from(verdict(&noisy.completion) == Outcome::Incorrect);
+                }
+            }
+            assert!((10..250).contains(&wrong), "{}: {wrong} of 300", task.name());
+        }
+    }
+
+    fn without_noise(task: &SyntheticConfig) -> SyntheticConfig {
+        match task.clone() {
+            SyntheticConfig::Chain(c) => {
+                SyntheticConfig::Chain(chain::ChainConfig { noise: 0.0, ..c })
+            }
+            SyntheticConfig::Arithmetic(c) => {
+                SyntheticConfig::Arithmetic(arithmetic::ArithmeticConfig { noise: 0.0, ..c })
+            }
+            SyntheticConfig::Countdown(c) => {
+                SyntheticConfig::Countdown(countdown::CountdownConfig { noise: 0.0, ..c })
+            }
+        }
+    }
+
+    fn question_of(task: &SyntheticConfig, prompt: &str) -> Question {
+        let (answer, fields) = match task {
+            SyntheticConfig::Chain(_) => (chain::evaluate(prompt).unwrap().to_string(), None),
+            SyntheticConfig::Arithmetic(_) => {
+                (arithmetic::evaluate(prompt).unwrap().to_string(), None)
+            }
+            SyntheticConfig::Countdown(_) => (String::new(), countdown::read_prompt(prompt)),
+        };
+        Question { prompt: prompt.to_owned(), answer, fields: fields.unwrap_or_default() }
+    }
+
+    #[test]
+    fn prompts_are_distinct_and_the_same_for_a_seed() {
+        for task in all() {
+            let prompts = task.prompts(3, 200).unwrap();
+            assert_eq!(prompts, task.prompts(3, 200).unwrap());
+            assert_ne!(prompts[0], task.prompts(4, 200).unwrap()[0]);
+            let texts: HashSet<String> = prompts.iter().map(Prompt::text).collect();
+            assert_eq!(texts.len(), 200);
+        }
+    }
+
+    #[test]
+    fn a_task_without_enough_prompts_says_so() {
+        let tiny = chain::ChainConfig { operations: (1, 1), ..chain::ChainConfig::default() };
+        let error = SyntheticConfig::Chain(tiny).prompts(1, 100_000).unwrap_err();
+        assert!(matches!(error, SyntheticError::TooFew { found: 270, .. }), "{error}");
+    }
+
+    #[test]
+    fn settings_come_from_toml_and_are_checked() {
+        let text = "type = \"chain\"\noperations = [2, 7]\nnoise = 0.2\n";
+        let config: SyntheticConfig = toml::from_str(text).unwrap();
+        assert!(config.validate().is_ok());
+        let bad: SyntheticConfig =
+            toml::from_str("type = \"chain\"\noperations = [5, 2]\n").unwrap();
+        assert!(bad.validate().unwrap_err().to_string().starts_with("operations: 5 to 2"));
+        assert!(toml::from_str::<SyntheticConfig>("type = \"chain\"\nnoize = 1\n").is_err());
+    }
+}

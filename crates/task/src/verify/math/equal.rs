@@ -1,0 +1,279 @@
+//! When two answers mean the same.
+//!
+//! ```text
+//! relations ─ an equation up to a factor, an inequality up to a positive one, `x = 5` as 5
+//! collections ─ tuples in order, lists and sets in any order, intervals as sets of reals
+//! words ─ letters only, whatever the case       matrices ─ cell by cell
+//! scalars ─ exact rationals; else a proof in a finite field; else numbers at several points
+//! ```
+//!
+//! The gold answer sets the form: a prediction may say `x = 5` for 5, and a bare 5 does for `x = 5`,
+//! but not for `2x + z = 5`. The three-valued [`Same`] keeps "cannot tell" apart from "no".
+
+use std::time::Duration;
+
+use super::budget::{Budget, Spent};
+use super::collection::compare_collections;
+use super::expr::{Comparator, Expr};
+use super::matrix::matrix_value;
+use super::parse::{is_only_symbols, parse};
+use super::relation::compare_relations;
+use super::scalar::compare_scalars;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Same {
+    Yes,
+    No,
+    Unknown,
+}
+
+impl Same {
+    pub(crate) fn of(same: bool) -> Self {
+        if same { Self::Yes } else { Self::No }
+    }
+
+    pub(crate) fn or_else(
+        self,
+        other: impl FnOnce() -> Result<Self, Spent>,
+    ) -> Result<Self, Spent> {
+        if self == Self::Yes {
+            return Ok(Self::Yes);
+        }
+        let second = other()?;
+        Ok(if second == Self::No { self } else { second })
+    }
+
+    /// `Yes` only when both say so.
+    pub(crate) fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::No, _) | (_, Self::No) => Self::No,
+            (Self::Yes, Self::Yes) => Self::Yes,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// How strictly answers are compared.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules {
+    /// Decimal places that count when one side is written as a decimal.
+    pub(crate) decimals: u32,
+    /// Whether names of variables matter.
+    pub(crate) strict_names: bool,
+    /// Whether an inequality may answer for an interval.
+    pub(crate) relation_for_set: bool,
+}
+
+pub(crate) struct Comparison<'a> {
+    pub(crate) rules: Rules,
+    pub(crate) budget: &'a Budget,
+}
+
+pub(crate) fn compare(gold: &Expr, pred: &Expr, rules: Rules, steps: u64, time: Duration) -> Same {
+    let budget = Budget::new(steps, time);
+    let comparison = Comparison { rules, budget: &budget };
+    let renamed;
+    let mut pred = pred;
+    if !rules.strict_names {
+        renamed = with_names_of(pred, gold);
+        pred = &renamed;
+    }
+    let result = comparison.same(gold, pred).unwrap_or(Same::Unknown);
+    if budget.is_spent() { Same::Unknown } else { result }
+}
+
+impl Comparison<'_> {
+    pub(crate) fn same(&self, gold: &Expr, pred: &Expr) -> Result<Same, Spent> {
+        self.budget.spend(1)?;
+        if gold == pred {
+            return Ok(Same::Yes);
+        }
+        let (gold, pred) = Self::unwrap_equations(gold, pred);
+        let (gold, pred) = (&gold, &pred);
+        if is_relation(gold) || is_relation(pred) {
+            return compare_relations(self, gold, pred);
+        }
+        let (gold_signs, pred_signs) = (gold.signs(), pred.signs());
+        if gold_signs.len() > 1 || pred_signs.len() > 1 {
+            let gold = if gold.is_collection() { gold.clone() } else { Expr::List(gold_signs) };
+            let pred = if pred.is_collection() { pred.clone() } else { Expr::List(pred_signs) };
+            return compare_collections(self, &gold, &pred);
+        }
+        if gold.is_collection() || pred.is_collection() {
+            return compare_collections(self, gold, pred);
+        }
+        if let Some(same) = compare_words(gold, pred) {
+            return Ok(same);
+        }
+        match (matrix_value(gold, self.budget)?, matrix_value(pred, self.budget)?) {
+            (Some(a), Some(b)) => return self.matrices(&a, &b),
+            (None, None) => {}
+            _ => return Ok(Same::No),
+        }
+        self.single_values(gold, pred)
+    }
+
+    fn single_values(&self, gold: &Expr, pred: &Expr) -> Result<Same, Spent> {
+        match (gold, pred) {
+            (Expr::Based(a, p), Expr::Based(b, q)) => return Ok(Same::of(a == b && p == q)),
+            // A numeral without its base: the question has named it.
+            (Expr::Based(digits, _), other) | (other, Expr::Based(digits, _)) => {
+                let plain = parse(digits).map_err(|_| Spent)?;
+                return compare_scalars(self, &plain, other);
+            }
+            (Expr::Ratio(a), Expr::Ratio(b)) if a.len() > 2 || b.len() > 2 => {
+                return self.ratios(a, b);
+            }
+            _ => {}
+        }
+        let same = compare_scalars(self, &as_quotient(gold), &as_quotient(pred))?;
+        if same == Same::Yes {
+            return Ok(Same::Yes);
+        }
+        // `2X` for `2x`, unless an answer uses both cases as different names.
+        let (lower_gold, lower_pred) = (lowercase(gold), lowercase(pred));
+        let keeps_names = |a: &Expr, b: &Expr| a.symbols().len() == b.symbols().len();
+        if (&lower_gold, &lower_pred) != (gold, pred)
+            && keeps_names(gold, &lower_gold)
+            && keeps_names(pred, &lower_pred)
+        {
+            return compare_scalars(self, &as_quotient(&lower_gold), &as_quotient(&lower_pred));
+        }
+        Ok(same)
+    }
+
+    /// `1 : 2 : 3` up to a common factor.
+    fn ratios(&self, a: &[Expr], b: &[Expr]) -> Result<Same, Spent> {
+        if a.len() != b.len() {
+            return Ok(Same::No);
+        }
+        let mut same = Same::Yes;
+        for i in 1..a.len() {
+            let left = Expr::product(vec![a[0].clone(), b[i].clone()]);
+            let right = Expr::product(vec![b[0].clone(), a[i].clone()]);
+            same = same.and(compare_scalars(self, &left, &right)?);
+        }
+        Ok(same)
+    }
+
+    fn matrices(&self, a: &[Vec<Expr>], b: &[Vec<Expr>]) -> Result<Same, Spent> {
+        let shape = |m: &[Vec<Expr>]| m.iter().map(Vec::len).collect::<Vec<_>>();
+        if shape(a) != shape(b) {
+            return Ok(Same::No);
+        }
+        let mut same = Same::Yes;
+        for (x, y) in a.iter().flatten().zip(b.iter().flatten()) {
+            same = same.and(self.same(x, y)?);
+            if same == Same::No {
+                break;
+            }
+        }
+        Ok(same)
+    }
+
+    /// Shortens `x = 1 + 1 = 2` to `x = 2` and takes the value where only one side names it.
+    fn unwrap_equations(gold: &Expr, pred: &Expr) -> (Expr, Expr) {
+        let (mut gold, mut pred) = (shortened(gold), shortened(pred));
+        if is_equation(&pred) && !is_equation(&gold) {
+            pred = last_term(pred);
+        } else if is_assignment(&gold) && !is_equation(&pred) {
+            gold = last_term(gold);
+        }
+        (gold, pred)
+    }
+}
+
+fn as_quotient(expr: &Expr) -> Expr {
+    match expr {
+        Expr::Ratio(items) if items.len() == 2 => items[0].clone().quotient(items[1].clone()),
+        other => other.clone(),
+    }
+}
+
+pub(crate) fn is_relation(expr: &Expr) -> bool {
+    matches!(expr, Expr::Relation(..))
+}
+
+pub(crate) fn is_equation(expr: &Expr) -> bool {
+    matches!(expr, Expr::Relation(_, comparators)
+        if comparators.iter().all(|c| matches!(c, Comparator::Equal | Comparator::In)))
+}
+
+/// An equation whose left side is only a name.
+pub(crate) fn is_assignment(expr: &Expr) -> bool {
+    is_equation(expr) && matches!(expr, Expr::Relation(terms, _) if is_only_symbols(&terms[0]))
+}
+
+fn shortened(expr: &Expr) -> Expr {
+    match expr {
+        Expr::Relation(terms, _) if terms.len() > 2 && is_assignment(expr) => Expr::Relation(
+            vec![terms[0].clone(), terms[terms.len() - 1].clone()],
+            vec![Comparator::Equal],
+        ),
+        other => other.clone(),
+    }
+}
+
+pub(crate) fn last_term(expr: Expr) -> Expr {
+    match expr {
+        Expr::Relation(mut terms, _) => terms.pop().unwrap_or(Expr::List(Vec::new())),
+        other => other,
+    }
+}
+
+/// Letters of an answer that is only words, in lower case.
+fn words(expr: &Expr) -> Option<String> {
+    let letters = |text: &str| {
+        text.chars()
+            .filter(|c| c.is_alphanumeric())
+            .flat_map(char::to_lowercase)
+            .collect::<String>()
+    };
+    match expr {
+        Expr::Text(text) | Expr::Symbol(text) => Some(letters(text)),
+        Expr::Constant(super::expr::Constant::Euler) => Some("e".to_owned()),
+        Expr::Constant(super::expr::Constant::Imaginary) => Some("i".to_owned()),
+        Expr::Product(items) => items.iter().map(words).collect::<Option<String>>(),
+        _ => None,
+    }
+}
+
+/// `None` when the answers are not words.
+fn compare_words(gold: &Expr, pred: &Expr) -> Option<Same> {
+    let is_text = |expr: &Expr| {
+        matches!(expr, Expr::Text(_))
+            || matches!(expr, Expr::Product(items) if items.iter().any(|i| matches!(i, Expr::Text(_))))
+    };
+    match (words(gold), words(pred)) {
+        (Some(a), Some(b)) if !a.is_empty() && a == b => Some(Same::Yes),
+        (Some(_), Some(_)) if is_text(gold) || is_text(pred) => Some(Same::No),
+        _ if matches!(gold, Expr::Text(_)) != matches!(pred, Expr::Text(_)) => Some(Same::No),
+        _ => None,
+    }
+}
+
+fn lowercase(expr: &Expr) -> Expr {
+    expr.map(&|node| match node {
+        Expr::Symbol(name) => match name.to_lowercase().as_str() {
+            "e" => Expr::Constant(super::expr::Constant::Euler),
+            "i" => Expr::Constant(super::expr::Constant::Imaginary),
+            lower => Expr::Symbol(lower.to_owned()),
+        },
+        other => other,
+    })
+}
+
+/// `pred` with its variables renamed to those of `gold`, in alphabetical order.
+fn with_names_of(pred: &Expr, gold: &Expr) -> Expr {
+    let (from, to) = (pred.symbols(), gold.symbols());
+    if from.len() != to.len() {
+        return pred.clone();
+    }
+    pred.map(&|node| match node {
+        Expr::Symbol(name) => match from.iter().position(|old| *old == name) {
+            Some(index) => Expr::Symbol(to[index].clone()),
+            None => Expr::Symbol(name),
+        },
+        other => other,
+    })
+}

@@ -1,0 +1,374 @@
+//! Finds the answer in what a model wrote.
+//!
+//! Candidates have a rank; within a rank the one that ends last is tried first, and the first that
+//! can be read as mathematics is the answer.
+//!
+//! ```text
+//! 0  "#### 72"                         the mark of GSM8K
+//! 1  "final answer is X. I hope"       the closing of the MATH prompts
+//! 2  "final answer … is X", \boxed{X}
+//! 3  "answer: … X"                     within 50 characters
+//! 4  "answer … X"
+//! 5  any mathematics or number
+//! ```
+//!
+//! Not here: reading a candidate (`parse.rs`).
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::boxed;
+use super::environment::{Environments, Group, Wanted};
+use super::expr::Expr;
+use super::parse::parse;
+use super::plain::{self, Plain};
+
+/// Only the end of a long completion is searched: the answer is there.
+const TAIL: usize = 256 * 1024;
+/// Candidates of one rank that are tried.
+const MOST_TRIED: usize = 24;
+
+/// Bytes after an anchor in which its answer must begin and end.
+const WINDOW: usize = 400;
+
+/// What counts as an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "four independent switches, set by name")]
+pub(crate) struct Sources {
+    /// Mathematics in LaTeX environments and boxes.
+    pub(crate) latex: bool,
+    /// Numbers and sums in prose.
+    pub(crate) plain: bool,
+    /// The line after `####`.
+    pub(crate) marked: bool,
+    /// The letters A to D.
+    pub(crate) choice: bool,
+}
+
+/// The answer that was found: read, and as text.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Extracted {
+    pub(crate) value: Option<Expr>,
+    /// The best candidate as text; equal texts are equal answers even when nobody can read them.
+    pub(crate) text: Option<String>,
+    /// Whether anything was there to be read.
+    pub(crate) found: bool,
+}
+
+enum Candidate {
+    Latex(Vec<(String, bool)>),
+    Plain(Plain),
+    Choice(char),
+}
+
+struct Placed {
+    start: usize,
+    end: usize,
+    candidate: Candidate,
+}
+
+impl Placed {
+    fn is_plain(&self) -> bool {
+        matches!(self.candidate, Candidate::Plain(_))
+    }
+}
+
+/// LaTeX with a command in it, as opposed to prose between two dollar signs.
+fn is_formula(candidate: &Candidate) -> bool {
+    matches!(candidate, Candidate::Latex(parts) if parts.iter().any(|(text, _)| text.contains('\\')))
+}
+
+fn pattern(text: &str) -> Regex {
+    Regex::new(text).unwrap_or_else(|error| panic!("a pattern of this file is wrong: {error}"))
+}
+
+static FINAL_IS: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?i)final answer is:?"));
+static FINAL: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?is)final answer.{0,100}?\s+is:?"));
+static ANSWER: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?i)answer"));
+static CHOICE: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"(?:^|[\s(])(?:\*\*)?([A-D])(?:\*\*)?(?:[.,:)\s]|$)"));
+
+/// Finds and reads the answer.
+pub(crate) fn extract(text: &str, sources: Sources) -> Extracted {
+    let text = tail(text);
+    let mut result = Extracted::default();
+    let finder = Finder { text, environments: Environments::new(text), sources };
+    let mut unread: Vec<std::ops::Range<usize>> = Vec::new();
+    for rank in 0..=5 {
+        let mut placed = finder.candidates(rank);
+        // Last end first; of two that end together the longer one.
+        placed.sort_by_key(|p| (std::cmp::Reverse(p.end), p.start));
+        for placed in placed.into_iter().take(MOST_TRIED) {
+            result.found = true;
+            if placed.is_plain() && unread.iter().any(|span| span.contains(&placed.end)) {
+                continue;
+            }
+            let (value, text) = read(&placed.candidate);
+            if result.text.is_none() && !text.trim().is_empty() {
+                result.text = Some(text);
+            }
+            if value.is_some() {
+                result.value = value;
+                return result;
+            }
+            // The 1 of a `\sum_{k=1}` that nobody can read is not the answer.
+            if !placed.is_plain() && is_formula(&placed.candidate) {
+                unread.push(placed.start..placed.end + 1);
+            }
+        }
+    }
+    result
+}
+
+fn tail(text: &str) -> &str {
+    let mut start = text.len().saturating_sub(TAIL);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    &text[start..]
+}
+
+fn read(candidate: &Candidate) -> (Option<Expr>, String) {
+    match candidate {
+        Candidate::Choice(letter) => (Some(Expr::Text(letter.to_string())), letter.to_string()),
+        Candidate::Plain(plain) => {
+            let value = parse(&plain.text).ok();
+            (value.map(|value| percent(value, plain.is_percent)), plain.text.clone())
+        }
+        Candidate::Latex(parts) => {
+            let values: Vec<Option<Expr>> = parts
+                .iter()
+                .map(|(text, is_percent)| read_latex(text).map(|value| percent(value, *is_percent)))
+                .collect();
+            let text =
+                parts.iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>().join(" and ");
+            if values.len() > 1 && values.iter().all(Option::is_some) {
+                let elements = values.into_iter().flatten().flat_map(|value| match value {
+                    Expr::List(items) => items,
+                    other => vec![other],
+                });
+                return (Some(Expr::List(elements.collect())), text);
+            }
+            (values.into_iter().next().flatten(), parts[0].0.clone())
+        }
+    }
+}
+
+fn percent(value: Expr, is_percent: bool) -> Expr {
+    if is_percent && !matches!(value, Expr::Percent(_)) {
+        Expr::Percent(Box::new(value))
+    } else {
+        value
+    }
+}
+
+/// Reads LaTeX; of a chain of equations that cannot be read whole, the last part.
+pub(crate) fn read_latex(text: &str) -> Option<Expr> {
+    if let Ok(value) = parse(text) {
+        return Some(value);
+    }
+    if text.contains([',', ';']) || text.matches('=').count() < 2 {
+        return None;
+    }
+    parse(text.rsplit('=').next()?).ok()
+}
+
+struct Finder<'a> {
+    text: &'a str,
+    environments: Environments<'a>,
+    sources: Sources,
+}
+
+impl Finder<'_> {
+    fn candidates(&self, rank: u8) -> Vec<Placed> {
+        match rank {
+            0 if self.sources.marked => self.marked().into_iter().collect(),
+            1 => self.after_final_is(),
+            2 => {
+                let mut found = self.after_final();
+                found.extend(self.boxed());
+                found
+            }
+            3 => self.after_answer(true),
+            4 => self.after_answer(false),
+            5 => self.anything(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The line after the last `####`.
+    fn marked(&self) -> Option<Placed> {
+        let start = self.text.rfind("####")? + 4;
+        let line = self.text[start..].trim_start_matches('#').lines().next()?.trim();
+        let line = line.trim_matches('*').trim().trim_end_matches('.');
+        let candidate = match plain::whole_number(line) {
+            Some(number) => Candidate::Plain(number),
+            None if line.len() <= 200 => {
+                Candidate::Latex(vec![(boxed::content_or_text(line.trim_matches('$')), false)])
+            }
+            None => return None,
+        };
+        Some(Placed { start, end: self.text.len(), candidate })
+    }
+
+    /// The text up to a little after `at`: a search from one of many anchors must end soon.
+    fn window(&self, at: usize) -> &str {
+        let mut end = (at + WINDOW).min(self.text.len());
+        while !self.text.is_char_boundary(end) {
+            end += 1;
+        }
+        &self.text[..end]
+    }
+
+    /// A candidate that stands at `at`, blanks skipped.
+    fn directly_at(&self, at: usize) -> Vec<Placed> {
+        // Quotes, bold and a colon may stand before it.
+        let rest = self.text[at..].trim_start_matches(|c: char| {
+            c.is_whitespace() || matches!(c, '"' | '*' | '“' | '\'' | ':')
+        });
+        let rest = rest.strip_prefix("\\\"").unwrap_or(rest);
+        let start = self.text.len() - rest.len();
+        let mut found = Vec::new();
+        if self.sources.latex {
+            found.extend(self.environments.group_at(start, Wanted::Any).as_ref().map(place_group));
+        }
+        if self.sources.plain {
+            // The pattern wants the blank before the number.
+            let plain = plain::first_after(self.window(at), at).filter(|p| p.start <= start);
+            found.extend(plain.map(place_plain));
+        }
+        if self.sources.choice
+            && let Some(captures) = CHOICE.captures_at(self.window(at), at)
+        {
+            found.extend(place_choice(&captures).filter(|p| p.start <= start));
+        }
+        found
+    }
+
+    fn after_final_is(&self) -> Vec<Placed> {
+        let closed = |placed: &Placed| {
+            let is_closing =
+                |c: char| c.is_whitespace() || matches!(c, '.' | '"' | '*' | '”' | '\'' | '\\');
+            self.text[placed.end..].trim_start_matches(is_closing).starts_with("I hope")
+        };
+        FINAL_IS
+            .find_iter(self.text)
+            .flat_map(|anchor| self.directly_at(anchor.end()))
+            .filter(closed)
+            .collect()
+    }
+
+    fn after_final(&self) -> Vec<Placed> {
+        FINAL.find_iter(self.text).flat_map(|anchor| self.directly_at(anchor.end())).collect()
+    }
+
+    fn boxed(&self) -> Vec<Placed> {
+        if !self.sources.latex {
+            return Vec::new();
+        }
+        let mut found: Vec<Placed> =
+            self.environments.all(Wanted::Boxed).iter().map(place_group).collect();
+        let parts = boxed::boxes(self.text);
+        if let (Some(first), Some(content)) =
+            (parts.first(), boxed::last_cluster(&parts, self.text))
+        {
+            let end = self.text.rfind('}').map_or(self.text.len(), |at| at + 1).max(first.end);
+            found.push(Placed {
+                start: first.start,
+                end,
+                candidate: Candidate::Latex(vec![(content, false)]),
+            });
+        }
+        found
+    }
+
+    fn after_answer(&self, with_colon: bool) -> Vec<Placed> {
+        let mut found = Vec::new();
+        for anchor in ANSWER.find_iter(self.text) {
+            let mut from = anchor.end();
+            if with_colon {
+                match self.text[from..].strip_prefix(':') {
+                    Some(_) => from += 1,
+                    None => continue,
+                }
+            }
+            if self.sources.latex {
+                found.extend(self.group_within(from, 50).as_ref().map(place_group));
+            }
+            if self.sources.plain {
+                found.extend(self.plain_within(from).map(place_plain));
+            }
+            if self.sources.choice
+                && let Some(captures) = CHOICE.captures_at(self.window(from), from)
+            {
+                found.extend(place_choice(&captures).filter(|p| p.start <= from + 50));
+            }
+        }
+        found
+    }
+
+    /// The first group that opens within `limit` characters.
+    fn group_within(&self, from: usize, limit: usize) -> Option<Group> {
+        self.text[from..]
+            .char_indices()
+            .take(limit + 1)
+            .filter(|(_, c)| matches!(c, '$' | '\\' | '[' | '-'))
+            .find_map(|(offset, _)| self.environments.group_at(from + offset, Wanted::Any))
+    }
+
+    /// The number after the last `=` of the next 100 characters, else the first within 50.
+    fn plain_within(&self, from: usize) -> Option<Plain> {
+        let line = self.window(from)[from..].lines().next().unwrap_or("");
+        let upto = |limit: usize| line.char_indices().nth(limit).map_or(line.len(), |(at, _)| at);
+        let is_free = |plain: &Plain| !self.text[plain.end..].trim_start().starts_with('=');
+        let window = &line[..upto(100)];
+        if let Some(equals) = window.rfind('=') {
+            let found = plain::first_after(self.window(from), from + equals);
+            let near = |plain: &Plain| plain.start <= from + equals + 3 && is_free(plain);
+            if let Some(plain) = found.filter(near) {
+                return Some(plain);
+            }
+        }
+        let mut at = from;
+        while at <= from + upto(50) {
+            let plain = plain::first_after(self.window(from), at)?;
+            if plain.start > from + upto(50) {
+                return None;
+            }
+            if is_free(&plain) {
+                return Some(plain);
+            }
+            at = plain.end.max(at + 1);
+        }
+        None
+    }
+
+    fn anything(&self) -> Vec<Placed> {
+        let mut found = Vec::new();
+        if self.sources.latex {
+            found.extend(self.environments.all(Wanted::Any).iter().map(place_group));
+        }
+        if self.sources.plain {
+            found.extend(plain::all(self.text).into_iter().map(place_plain));
+        }
+        if self.sources.choice {
+            found.extend(CHOICE.captures_iter(self.text).filter_map(|c| place_choice(&c)));
+        }
+        found
+    }
+}
+
+fn place_group(group: &Group) -> Placed {
+    Placed { start: group.start, end: group.end, candidate: Candidate::Latex(group.contents()) }
+}
+
+fn place_plain(plain: Plain) -> Placed {
+    Placed { start: plain.start, end: plain.end, candidate: Candidate::Plain(plain) }
+}
+
+fn place_choice(captures: &regex::Captures<'_>) -> Option<Placed> {
+    let letter = captures.get(1)?;
+    let candidate = Candidate::Choice(letter.as_str().chars().next()?);
+    Some(Placed { start: letter.start(), end: letter.end(), candidate })
+}

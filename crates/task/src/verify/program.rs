@@ -1,0 +1,218 @@
+//! Any executable or HTTP service that scores.
+//!
+//! It gets one JSON object, `{"prompt", "completion", "answer", "fields"}`, on standard input or
+//! as the body of a POST, and returns one: `{"score": 0.7}`, `{"correct": true}`, or
+//! `{"error": "why"}` when it cannot judge. A bad exit status, no JSON, a status other than 200 or
+//! silence until the deadline are errors of the verifier, never wrong answers.
+
+use std::process::Command;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::outcome::Outcome;
+use crate::process::{self, Bounds, Ending};
+use crate::question::Question;
+use crate::verifier::{Verifier, VerifierError};
+
+/// Options of the `program` verifier.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProgramOptions {
+    /// The executable and its arguments.
+    pub command: Vec<String>,
+    /// The address of a service, instead of a command.
+    pub url: String,
+    /// Seconds for one answer.
+    pub timeout_s: f64,
+    /// A score at or above this is right.
+    pub threshold: f64,
+}
+
+impl Default for ProgramOptions {
+    fn default() -> Self {
+        Self { command: Vec::new(), url: String::new(), timeout_s: 30.0, threshold: 0.5 }
+    }
+}
+
+/// Most bytes a program may print or a service may send.
+const MOST_OUTPUT: usize = 1 << 20;
+
+/// Asks an executable or a service.
+pub struct ProgramVerifier {
+    options: ProgramOptions,
+    agent: ureq::Agent,
+}
+
+/// What comes back.
+#[derive(Debug, Deserialize)]
+struct Reply {
+    score: Option<f64>,
+    correct: Option<bool>,
+    error: Option<String>,
+}
+
+impl ProgramVerifier {
+    /// Checks that there is exactly one thing to ask.
+    pub fn try_new(options: ProgramOptions) -> Result<Self, VerifierError> {
+        match (options.command.is_empty(), options.url.is_empty()) {
+            (true, true) => return Err(VerifierError::NoProgram { found: "neither" }),
+            (false, false) => return Err(VerifierError::NoProgram { found: "both" }),
+            _ => {}
+        }
+        if !(options.timeout_s.is_finite() && options.timeout_s > 0.0) {
+            let problem = format!("{} is no time to wait", options.timeout_s);
+            return Err(VerifierError::BadOption { key: "timeout_s", problem });
+        }
+        let agent = ureq::Agent::config_builder()
+            .timeout_global(Some(Duration::from_secs_f64(options.timeout_s)))
+            .http_status_as_error(false)
+            .build()
+            .into();
+        Ok(Self { options, agent })
+    }
+
+    fn ask_command(&self, request: &str) -> Result<String, String> {
+        let mut command = Command::new(&self.options.command[0]);
+        command.args(&self.options.command[1..]);
+        let time = Duration::from_secs_f64(self.options.timeout_s);
+        let bounds = Bounds { time, output_bytes: MOST_OUTPUT };
+        let name = &self.options.command[0];
+        let finished = process::run(&mut command, request.as_bytes(), bounds)
+            .map_err(|error| format!("{name} cannot be started: {error}"))?;
+        match finished.ending {
+            Ending::OutOfTime => {
+                Err(format!("{name} gave no score within {} s", time.as_secs_f64()))
+            }
+            Ending::TooMuchOutput => Err(format!("{name} printed more than {MOST_OUTPUT} bytes")),
+            Ending::Exited if !finished.status.success() => {
+                let stderr = String::from_utf8_lossy(&finished.stderr);
+                let last = stderr.trim_end().lines().next_back().unwrap_or("no message");
+                Err(format!("{name} ended with {}: {last}", finished.status))
+            }
+            Ending::Exited => Ok(String::from_utf8_lossy(&finished.stdout).into_owned()),
+        }
+    }
+
+    fn ask_service(&self, request: &str) -> Result<String, String> {
+        let url = &self.options.url;
+        let mut response = self
+            .agent
+            .post(url)
+            .header("content-type", "application/json")
+            .send(request)
+            .map_err(|error| format!("{url}: {error}"))?;
+        if response.status() != 200 {
+            return Err(format!("{url} answered {}", response.status()));
+        }
+        response
+            .body_mut()
+            .with_config()
+            .limit(MOST_OUTPUT as u64)
+            .read_to_string()
+            .map_err(|error| format!("{url}: {error}"))
+    }
+}
+
+impl Verifier for ProgramVerifier {
+    fn verify(&self, question: &Question, completion: &str) -> Outcome {
+        let request = json!({
+            "prompt": question.prompt,
+            "completion": completion,
+            "answer": question.answer,
+            "fields": question.fields,
+        })
+        .to_string();
+        let reply = if self.options.url.is_empty() {
+            self.ask_command(&request)
+        } else {
+            self.ask_service(&request)
+        };
+        match reply {
+            Ok(text) => judge(&text, self.options.threshold),
+            Err(reason) => Outcome::error(reason),
+        }
+    }
+}
+
+fn judge(text: &str, threshold: f64) -> Outcome {
+    // Scorers that chat print their verdict last.
+    let line = text.trim().lines().next_back().unwrap_or("");
+    let reply: Reply = match serde_json::from_str(line) {
+        Ok(reply) => reply,
+        Err(error) => return Outcome::error(format!("the scorer's reply is not JSON: {error}")),
+    };
+    match reply {
+        Reply { error: Some(reason), .. } => Outcome::error(reason),
+        Reply { correct: Some(is_correct), .. } => Outcome::of(is_correct),
+        Reply { score: Some(score), .. } if score.is_finite() => Outcome::of(score >= threshold),
+        _ => Outcome::error("the scorer's reply has neither `score` nor `correct`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    fn shell(script: &str) -> ProgramVerifier {
+        let command = ["sh", "-c", script].map(str::to_owned).to_vec();
+        let options = ProgramOptions { command, timeout_s: 2.0, ..ProgramOptions::default() };
+        ProgramVerifier::try_new(options).unwrap()
+    }
+
+    #[test]
+    fn a_program_reads_the_question_and_scores() {
+        let verifier = shell(r#"grep -q '"answer":"42"' && echo '{"score": 1}'"#);
+        assert_eq!(verifier.verify(&Question::with_answer("42"), "x"), Outcome::Correct);
+        let low = shell(r#"cat >/dev/null; echo noise; echo '{"score": 0.2}'"#);
+        assert_eq!(low.verify(&Question::default(), "x"), Outcome::Incorrect);
+    }
+
+    #[test]
+    fn failures_of_a_program_are_errors() {
+        for script in ["exit 1", "echo hello", "sleep 9", "yes", "echo '{}'", "kill -9 $$"] {
+            let outcome = shell(script).verify(&Question::default(), "x");
+            assert!(matches!(outcome, Outcome::Error { .. }), "{script}: {outcome:?}");
+        }
+    }
+
+    #[test]
+    fn a_service_scores_over_http() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/score", listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            for reply in [
+                "200 OK\r\ncontent-length: 16\r\n\r\n{\"correct\":true}",
+                "500 Broken\r\ncontent-length: 0\r\n\r\n",
+            ] {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = [0_u8; 4096];
+                let _ = stream.read(&mut request).unwrap();
+                write!(stream, "HTTP/1.1 {reply}").unwrap();
+            }
+        });
+        let options = ProgramOptions { url, timeout_s: 5.0, ..ProgramOptions::default() };
+        let verifier = ProgramVerifier::try_new(options).unwrap();
+        assert_eq!(verifier.verify(&Question::default(), "x"), Outcome::Correct);
+        assert!(matches!(verifier.verify(&Question::default(), "x"), Outcome::Error { .. }));
+        server.join().unwrap();
+    }
+
+    #[test]
+    fn nothing_or_too_much_to_ask_is_refused() {
+        let both = ProgramOptions {
+            command: vec!["x".into()],
+            url: "y".into(),
+            ..ProgramOptions::default()
+        };
+        for options in [ProgramOptions::default(), both] {
+            assert!(matches!(
+                ProgramVerifier::try_new(options),
+                Err(VerifierError::NoProgram { .. })
+            ));
+        }
+    }
+}

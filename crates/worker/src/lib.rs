@@ -1,0 +1,23 @@
+//! Trainers that exist.
+//!
+//! ```text
+//! TrainBatch --micro_batch--> packed tokens, [m] vectors --Learner--> log-probs, entropies
+//!   --loss--> gradient per token --Learner--> weights --shelf--> generators of this process
+//! ```
+//!
+//! `loss` is the tensor form of `scalerl_objective::loss` and judged by it (tests/loss.rs);
+//! [`LocalTrainer`] is `scalerl_rollout::Trainer` on the model of this process; [`Shelf`] is where
+//! it leaves weights for generators.
+//!
+//! Not here: what a batch is made of (`objective::plan`), when a step is taken (`engine`), the
+//! network and the optimizer (`model`).
+
+pub mod flops;
+pub mod loss;
+pub mod micro_batch;
+pub mod options;
+pub mod shelf;
+pub mod trainer;
+
+pub use shelf::{Shelf, ShelfError, Weights};
+pub use trainer::LocalTrainer;

@@ -1,0 +1,169 @@
+//! Where a trainer leaves weights for the generators of its process.
+//!
+//! The optimizer changes weights in place, so generators never read the trainer's own: publishing
+//! copies them, in the kind the network computes in, into memory that nobody holds. With one
+//! generator that keeps up, two copies take turns and nothing is allocated after the second.
+//!
+//! [`Weights`] are held by whoever took them; as long as they live, their memory is not written.
+//! A generator on a CUDA stream of its own waits for it before it lets go.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use scalerl_model::shim;
+use scalerl_rollout::{PolicyVersion, WeightHandle};
+use tch::{TchError, Tensor};
+use thiserror::Error;
+
+/// Weights of one version: detached, in the order of the model's layout.
+#[derive(Debug)]
+pub struct Weights {
+    /// The policy these weights are.
+    pub version: PolicyVersion,
+    /// `Model::over` makes a model of them without copying.
+    pub parameters: Vec<Tensor>,
+    /// Counted by the shelf: alone on it means free.
+    lease: Arc<()>,
+}
+
+impl Weights {
+    fn share(&self) -> Self {
+        Self {
+            version: self.version,
+            parameters: self.parameters.iter().map(Tensor::shallow_clone).collect(),
+            lease: Arc::clone(&self.lease),
+        }
+    }
+
+    fn is_free(&self) -> bool {
+        Arc::strong_count(&self.lease) == 1
+    }
+}
+
+/// Why weights cannot be taken.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "the messages name the fields")]
+pub enum ShelfError {
+    #[error("{location} of {version} is not on the shelf of this process, which holds {held:?}")]
+    NotHere { version: PolicyVersion, location: String, held: Vec<String> },
+}
+
+/// Published weights. Shared by one trainer and any number of generators.
+#[derive(Debug, Default)]
+pub struct Shelf {
+    /// A lock, because a tensor may move between threads but not be looked at by two; held for a
+    /// copy on the device at most.
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    published: u64,
+    /// Newest last.
+    slots: Vec<(WeightHandle, Weights)>,
+}
+
+impl Shelf {
+    /// An empty shelf.
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics while it holds the shelf")
+    }
+
+    /// Copies `parameters` and makes them the newest. What was newest stays until the next call.
+    pub fn publish(
+        &self,
+        version: PolicyVersion,
+        parameters: &[Tensor],
+    ) -> Result<WeightHandle, TchError> {
+        let mut state = self.state();
+        let newest = state.slots.pop();
+        let free = state.slots.drain(..).map(|(_, weights)| weights).find(Weights::is_free);
+        // Others that are still held live on with their holders.
+        state.slots.extend(newest);
+        let copies = copy(parameters, free)?;
+        state.published += 1;
+        let handle = WeightHandle { version, location: format!("shelf:{}", state.published) };
+        let weights = Weights { version, parameters: copies, lease: Arc::default() };
+        state.slots.push((handle.clone(), weights));
+        Ok(handle)
+    }
+
+    /// The weights a handle names, without copying.
+    pub fn take(&self, handle: &WeightHandle) -> Result<Weights, ShelfError> {
+        let state = self.state();
+        let found = state.slots.iter().find(|(held, _)| held == handle);
+        found.map(|(_, weights)| weights.share()).ok_or_else(|| ShelfError::NotHere {
+            version: handle.version,
+            location: handle.location.clone(),
+            held: state.slots.iter().map(|(held, _)| held.location.clone()).collect(),
+        })
+    }
+}
+
+fn copy(parameters: &[Tensor], free: Option<Weights>) -> Result<Vec<Tensor>, TchError> {
+    let _guard = tch::no_grad_guard();
+    let copies = if let Some(free) = free {
+        let sources = parameters.iter().map(Tensor::f_detach).collect::<Result<Vec<_>, _>>()?;
+        shim::copy_each(&free.parameters, &sources)?;
+        free.parameters
+    } else {
+        parameters.iter().map(Tensor::f_detach_copy).collect::<Result<_, _>>()?
+    };
+    // Readers may be on another stream.
+    if let Some(first) = copies.first() {
+        shim::synchronize(first.device())?;
+    }
+    Ok(copies)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(weights: &Weights) -> f64 {
+        weights.parameters[0].double_value(&[0])
+    }
+
+    fn publish(shelf: &Shelf, version: u64) -> WeightHandle {
+        let parameter = Tensor::from_slice(&[version as f32]);
+        shelf.publish(PolicyVersion(version), &[parameter]).unwrap()
+    }
+
+    #[test]
+    fn a_handle_stays_valid_until_the_call_after_the_next() {
+        let shelf = Shelf::default();
+        let (first, second) = (publish(&shelf, 1), publish(&shelf, 2));
+        assert!((value(&shelf.take(&first).unwrap()) - 1.0).abs() < 1e-9);
+        let _ = publish(&shelf, 3);
+        assert!((value(&shelf.take(&second).unwrap()) - 2.0).abs() < 1e-9);
+        let said = shelf.take(&first).unwrap_err().to_string();
+        assert!(said.contains("shelf:1 of v1") && said.contains("shelf:2"), "{said}");
+    }
+
+    #[test]
+    fn held_weights_are_never_written_and_free_ones_are_used_again() {
+        let shelf = Shelf::default();
+        let held = shelf.take(&publish(&shelf, 1)).unwrap();
+        for version in 2..6 {
+            let _ = publish(&shelf, version);
+        }
+        assert!((value(&held) - 1.0).abs() < 1e-9);
+        let older = shelf.take(&publish(&shelf, 6)).unwrap().parameters[0].data_ptr();
+        let _ = publish(&shelf, 7);
+        let newer = shelf.take(&publish(&shelf, 8)).unwrap().parameters[0].data_ptr();
+        assert_eq!(older, newer, "two copies take turns");
+    }
+
+    #[test]
+    fn the_trainer_may_go_on_with_its_own_weights() {
+        let shelf = Shelf::default();
+        let mut own = Tensor::from_slice(&[1.0_f32]);
+        let handle = shelf.publish(PolicyVersion(1), &[own.shallow_clone()]).unwrap();
+        let _ = own.fill_(9.0);
+        assert!((value(&shelf.take(&handle).unwrap()) - 1.0).abs() < 1e-9);
+    }
+}
