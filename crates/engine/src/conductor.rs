@@ -6,11 +6,13 @@
 //!
 //! One file each: prompts to batches (`conductor/forming.rs`), steps and hand-over
 //! (`conductor/training.rs`), evaluation, forecast and reasons to stop (`conductor/measuring.rs`),
-//! checkpoints and the way back (`conductor/saving.rs`), ending (`conductor/ending.rs`).
+//! checkpoints (`conductor/saving.rs`), beginning and resuming (`conductor/resuming.rs`), ending
+//! (`conductor/ending.rs`).
 
 mod ending;
 mod forming;
 mod measuring;
+mod resuming;
 mod saving;
 mod training;
 
@@ -81,8 +83,9 @@ struct Progress {
     adopting: bool,
     /// The generator's version; `None` until it has taken the first weights.
     adopted: Option<PolicyVersion>,
-    /// To be evaluated as soon as the generator has it.
-    evaluation_due: Option<PolicyVersion>,
+    /// To be evaluated as soon as the generator has them, oldest first. Each is published before
+    /// the trainer moves on, so there are never more than two.
+    evaluations_due: VecDeque<PolicyVersion>,
     evaluating: Option<PolicyVersion>,
     evaluation: Option<AbortHandle>,
     is_forecasting: bool,
@@ -100,7 +103,20 @@ impl Progress {
     }
 
     fn is_measuring(&self) -> bool {
-        self.evaluation_due.is_some() || self.evaluating.is_some() || self.is_forecasting
+        !self.evaluations_due.is_empty() || self.evaluating.is_some() || self.is_forecasting
+    }
+
+    /// Whether an older version than the trainer's is still to be measured: its weights would be
+    /// gone after a resume.
+    fn is_measuring_older(&self) -> bool {
+        let waits = self.evaluations_due.iter().chain(&self.evaluating);
+        self.is_forecasting || waits.into_iter().any(|version| *version != self.version)
+    }
+
+    fn mark_evaluation(&mut self) {
+        if !self.evaluations_due.contains(&self.version) {
+            self.evaluations_due.push_back(self.version);
+        }
     }
 }
 
@@ -199,8 +215,9 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     }
 
     fn start_everything(&mut self) -> Result<(), EngineError> {
-        self.start_hand_over();
+        // Before hand-over: the generator may have to keep what it has.
         self.start_evaluation();
+        self.start_hand_over();
         self.start_save()?;
         self.form_phase()?;
         self.admit();

@@ -56,7 +56,7 @@ use tokio::sync::mpsc;
 
 pub use error::EngineError;
 pub use seat::{OwnThread, Seat, Simulated};
-pub use settings::{Deadlines, Devices, EvaluationSet, FlopsPerToken, Phrases, Settings};
+pub use settings::{Deadlines, Devices, EvaluationSet, Phrases, Settings};
 pub use signals::{never, on_signals};
 pub use slots::{Slot, Slots};
 pub use source::{Grader, GraderError, Handout, PassRecord, PromptSource, SourceError};

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use scalerl_journal::Ledger;
 use tokio::time::Instant;
 
-use crate::settings::{Devices, FlopsPerToken};
+use crate::settings::Devices;
 
 /// What a device is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,8 @@ pub(crate) enum Role {
 #[derive(Debug)]
 struct Book {
     devices: Devices,
-    flops: FlopsPerToken,
+    /// Operations for one token of the generator.
+    flops_per_token: f64,
     last: Instant,
     /// Guards held, by role.
     busy: [usize; 3],
@@ -42,9 +43,9 @@ pub(crate) struct Busy {
 
 impl Meter {
     /// Goes on from what was spent before.
-    pub(crate) fn new(devices: Devices, flops: FlopsPerToken, ledger: Ledger) -> Self {
+    pub(crate) fn new(devices: Devices, flops_per_token: f64, ledger: Ledger) -> Self {
         let last = Instant::now();
-        Self(Arc::new(Mutex::new(Book { devices, flops, last, busy: [0; 3], ledger })))
+        Self(Arc::new(Mutex::new(Book { devices, flops_per_token, last, busy: [0; 3], ledger })))
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
@@ -68,13 +69,13 @@ impl Meter {
     pub(crate) fn add_generated(&self, prompt_tokens: u64, tokens: u64) {
         let mut book = self.book();
         book.ledger.tokens_generated += tokens;
-        book.ledger.flops += book.flops.generate * (prompt_tokens + tokens) as f64;
+        book.ledger.flops += book.flops_per_token * (prompt_tokens + tokens) as f64;
     }
 
-    pub(crate) fn add_trained(&self, tokens: u64) {
+    pub(crate) fn add_trained(&self, tokens: u64, flops: f64) {
         let mut book = self.book();
         book.ledger.tokens_trained += tokens;
-        book.ledger.flops += book.flops.train * tokens as f64;
+        book.ledger.flops += flops;
     }
 
     pub(crate) fn add_evaluated(&self, tokens: u64) {
@@ -132,7 +133,7 @@ mod tests {
     use tokio::time::advance;
 
     async fn work(devices: Devices) -> Ledger {
-        let meter = Meter::new(devices, FlopsPerToken::default(), Ledger::default());
+        let meter = Meter::new(devices, 0.0, Ledger::default());
         let second = Duration::from_secs(1);
         advance(second).await;
         let generate = meter.busy(Role::Generate);

@@ -38,9 +38,13 @@ impl Pen {
         self.folder.path()
     }
 
+    /// Unix time in seconds.
+    pub(crate) fn now(&self) -> f64 {
+        self.now + self.started.elapsed().as_secs_f64()
+    }
+
     pub(crate) fn write(&mut self, what: What) -> Result<(), EngineError> {
-        let at = self.now + self.started.elapsed().as_secs_f64();
-        let event = self.log.append(at, what)?;
+        let event = self.log.append(self.now(), what)?;
         if let Some(observer) = &self.observer {
             // An observer that has gone must not end the run.
             let _ = observer.send(event);

@@ -129,3 +129,50 @@ impl<T: Trainer> Seat for Simulated<T> {
         self.trainer.restore(&folder)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::FakeTrainer;
+    use std::path::Path;
+
+    /// Panics in every step.
+    struct Broken;
+
+    impl Trainer for Broken {
+        fn step(&mut self, _: &TrainBatch) -> Result<StepReport, TrainerError> {
+            panic!("as told")
+        }
+
+        fn publish(&mut self) -> Result<WeightHandle, TrainerError> {
+            Ok(WeightHandle { version: PolicyVersion(0), location: "0".into() })
+        }
+
+        fn save(&mut self, _: &Path) -> Result<(), TrainerError> {
+            Ok(())
+        }
+
+        fn restore(&mut self, _: &Path) -> Result<PolicyVersion, TrainerError> {
+            Ok(PolicyVersion(0))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_trainer_that_panics_ends_every_wait_with_an_error() {
+        let mut seat = OwnThread::start(Broken).unwrap();
+        assert!(seat.publish().await.is_ok());
+        let batch = TrainBatch { temperature: 1.0, sequences: vec![] };
+        let error = seat.step(batch).await.unwrap_err();
+        assert!(error.to_string().contains("panicked"), "{error}");
+        assert!(seat.publish().await.is_err(), "the thread is gone");
+    }
+
+    #[tokio::test]
+    async fn a_seat_carries_every_question_to_its_trainer() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut seat = OwnThread::start(FakeTrainer::new()).unwrap();
+        assert_eq!(seat.publish().await.unwrap().version, PolicyVersion(0));
+        seat.save(folder.path().to_owned()).await.unwrap();
+        assert_eq!(seat.restore(folder.path().to_owned()).await.unwrap(), PolicyVersion(0));
+    }
+}

@@ -50,15 +50,6 @@ impl Devices {
     }
 }
 
-/// Operations of the model per token: about 2 and 6 times its active parameters.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct FlopsPerToken {
-    /// One token read or written by the generator.
-    pub generate: f64,
-    /// One token forward and backward.
-    pub train: f64,
-}
-
 /// How long each kind of wait may last before the run ends with an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadlines {
@@ -91,8 +82,9 @@ pub struct Settings {
     pub evaluation_sets: Vec<EvaluationSet>,
     /// What is held.
     pub devices: Devices,
-    /// For the ledger.
-    pub flops: FlopsPerToken,
+    /// Operations for one token read or written by the generator: about twice the active
+    /// parameters. The trainer reports its own.
+    pub generator_flops_per_token: f64,
     /// For every wait.
     pub deadlines: Deadlines,
     /// Unix time at the start of this session, in seconds.

@@ -18,6 +18,8 @@ const GROUPS: &str = "groups.jsonl";
 pub(crate) struct State {
     /// Steps taken.
     pub(crate) version: PolicyVersion,
+    /// When it was taken, in Unix seconds.
+    pub(crate) at: f64,
     /// Lines of `events.jsonl` that count at this moment.
     pub(crate) kept: usize,
     /// The next group's number.

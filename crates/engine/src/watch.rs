@@ -151,6 +151,9 @@ mod tests {
             ratio,
             learning_rate: 1e-6,
             tokens: 10,
+            trained_tokens: 8,
+            model_flops: 60.0,
+            seconds: 0.1,
         }
     }
 

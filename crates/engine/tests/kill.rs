@@ -20,17 +20,22 @@ use scalerl_journal::{Reading, StopReason, What};
 /// Names the folder in the environment of the killed process.
 const FOLDER: &str = "SCALERL_TEST_KILL_FOLDER";
 const LAG: &str = "SCALERL_TEST_KILL_LAG";
-const KILLS: u64 = 30;
+const STEPS: &str = "SCALERL_TEST_KILL_STEPS";
+const KILLS: usize = 30;
 
-fn rig(lag: u64) -> Rig {
-    let rig = Rig::pipeline(lag).with(&["budget.steps=60", "output.checkpoint_every_steps=1"]);
+/// More steps than a run that is killed thirty times can take.
+const ENDLESS: u64 = 1_000_000;
+
+fn rig(lag: u64, steps: u64) -> Rig {
+    let budget = format!("budget.steps={steps}");
+    let rig = Rig::pipeline(lag).with(&[&budget, "output.checkpoint_every_steps=1"]);
     Rig { slowness_ms: 4, ..rig }
 }
 
-fn real_run(lag: u64, path: &Path) -> StopReason {
+fn real_run(lag: u64, steps: u64, path: &Path) -> StopReason {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let rig = rig(lag);
+        let rig = rig(lag, steps);
         let own_thread = |trainer, _: fake::Delays| OwnThread::start(trainer).unwrap();
         let parts = rig.parts(own_thread, on_signals().unwrap());
         run(Rig::folder(path), parts).await.unwrap().reason
@@ -40,17 +45,18 @@ fn real_run(lag: u64, path: &Path) -> StopReason {
 #[test]
 fn the_run_to_be_killed() {
     if let Some(path) = std::env::var_os(FOLDER) {
-        let lag = std::env::var(LAG).unwrap().parse().unwrap();
-        let reason = real_run(lag, &PathBuf::from(path));
+        let number = |name| std::env::var(name).unwrap().parse().unwrap();
+        let reason = real_run(number(LAG), number(STEPS), &PathBuf::from(path));
         assert!([StopReason::Steps, StopReason::Asked].contains(&reason));
     }
 }
 
-fn child(path: &Path, lag: u64) -> std::process::Child {
+fn child(path: &Path, lag: u64, steps: u64) -> std::process::Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "the_run_to_be_killed", "--nocapture"])
         .env(FOLDER, path)
         .env(LAG, lag.to_string())
+        .env(STEPS, steps.to_string())
         .stdout(Stdio::null())
         .spawn()
         .unwrap()
@@ -62,37 +68,39 @@ fn moment(longest: Duration) -> Duration {
     longest.mul_f64(f64::from(now.subsec_nanos() % 1009) / 1009.0)
 }
 
-/// Kills thirty times, then lets the run come to its end.
+/// Kills thirty times, then lets the run come to its end; returns its steps.
 fn kill_and_resume(path: &Path, lag: u64) -> u64 {
-    let mut killed = 0;
     for _ in 0..KILLS {
-        let mut child = child(path, lag);
+        let mut child = child(path, lag, ENDLESS);
         std::thread::sleep(Duration::from_millis(15) + moment(Duration::from_millis(250)));
         child.kill().unwrap();
-        killed += u64::from(!child.wait().unwrap().success());
+        assert!(!child.wait().unwrap().success(), "the kill came too late");
     }
-    assert!(child(path, lag).wait().unwrap().success());
-    killed
+    let reached = Reading::load(path).unwrap().checkpoints.last().map_or(0, |one| one.version.0);
+    let steps = reached + 5;
+    assert!(child(path, lag, steps).wait().unwrap().success());
+    steps
 }
 
 #[test]
 fn thirty_kills_lose_no_prompt_and_train_on_none_twice() {
     let folder = tempfile::tempdir().unwrap();
-    let killed = kill_and_resume(folder.path(), 3);
+    let steps = kill_and_resume(folder.path(), 3);
     let reading = audit(folder.path(), 3);
-    assert_eq!(reading.summary().version.0, 60);
+    assert_eq!(reading.summary().version.0, steps);
     let resumed = |event: &&scalerl_journal::Event| matches!(event.what, What::Resumed { .. });
     let all = reading.history.events.iter().chain(&reading.history.undone);
-    println!("{killed} kills, {} resumes", all.filter(resumed).count());
-    assert!(killed >= 10, "only {killed} kills hit a run that was not over");
+    let resumes = all.filter(resumed).count();
+    println!("{steps} steps, {resumes} resumes");
+    // A process killed before its first event has nothing to resume.
+    assert!((KILLS / 2..=KILLS).contains(&resumes));
 }
 
 #[test]
 fn thirty_kills_without_lag_leave_the_same_events_as_none() {
     let (straight, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    assert_eq!(real_run(0, straight.path()), StopReason::Steps);
-    let kills = kill_and_resume(killed.path(), 0);
-    assert!(kills >= 10, "only {kills} kills hit a run that was not over");
+    let steps = kill_and_resume(killed.path(), 0);
+    assert_eq!(real_run(0, steps, straight.path()), StopReason::Steps);
     audit(killed.path(), 0);
     let (straight, killed) =
         (Reading::load(straight.path()).unwrap(), Reading::load(killed.path()).unwrap());
@@ -103,7 +111,7 @@ fn thirty_kills_without_lag_leave_the_same_events_as_none() {
 #[test]
 fn sigterm_ends_in_order_and_can_be_resumed() {
     let folder = tempfile::tempdir().unwrap();
-    let mut child = child(folder.path(), 3);
+    let mut child = child(folder.path(), 3, ENDLESS);
     while Reading::load(folder.path()).map_or(0, |reading| reading.checkpoints.len()) == 0 {
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -113,6 +121,6 @@ fn sigterm_ends_in_order_and_can_be_resumed() {
     let stopped = audit(folder.path(), 3);
     let status = stopped.status();
     assert_eq!(status, scalerl_journal::Status::Stopped { reason: StopReason::Asked });
-    assert_eq!(real_run(3, folder.path()), StopReason::Steps);
+    assert_eq!(real_run(3, stopped.summary().version.0 + 5, folder.path()), StopReason::Steps);
     audit(folder.path(), 3);
 }

@@ -114,6 +114,18 @@ fn evaluation_does_not_change_what_training_sees() {
 }
 
 #[test]
+fn a_pipeline_misses_no_evaluation_however_often_they_come() {
+    for (timing, trainer_pace) in [(1, 0), (2, 1), (3, 8), (4, 40)] {
+        let folder = folder();
+        let rig = Rig::pipeline(3).timed(timing).with(&["evaluation.every_steps=1"]);
+        Rig { trainer_pace, ..rig }.run(folder.path());
+        let reading = audit(folder.path(), 3);
+        let versions: Vec<u64> = reading.points().iter().map(|point| point.step).collect();
+        assert_eq!(versions, (0..=14).collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn stopping_and_resuming_gives_the_same_journal() {
     let straight = folder();
     Rig::pipeline(0).run(straight.path());

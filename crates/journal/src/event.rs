@@ -279,8 +279,11 @@ impl What {
         let mut what = self.clone();
         match &mut what {
             Self::Forecast(report) if report.axis == Axis::DeviceHours => return None,
-            Self::Step { ledger, .. }
-            | Self::EmptyBatch { ledger, .. }
+            Self::Step { report, ledger, .. } => {
+                report.seconds = 0.0;
+                *ledger = ledger.without_times();
+            }
+            Self::EmptyBatch { ledger, .. }
             | Self::Evaluation { ledger, .. }
             | Self::Stopped { ledger, .. }
             | Self::Failed { ledger, .. } => *ledger = ledger.without_times(),

@@ -47,7 +47,11 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         if self.progress.evaluating == Some(self.progress.version) {
             self.abandon_evaluation();
         }
-        self.progress.evaluating.is_none() && !self.progress.is_forecasting
+        if self.progress.is_measuring_older() {
+            self.start_evaluation();
+            self.start_hand_over();
+        }
+        !self.progress.is_measuring_older()
     }
 
     fn abandon_evaluation(&mut self) {
@@ -55,7 +59,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             task.abort();
         }
         if self.progress.evaluating.take() == Some(self.progress.version) {
-            self.progress.evaluation_due = Some(self.progress.version);
+            self.progress.mark_evaluation();
         }
     }
 
@@ -68,10 +72,10 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             && self.progress.evaluated != Some(version)
             && self.progress.evaluating.is_none()
         {
-            self.progress.evaluation_due = Some(version);
+            self.progress.mark_evaluation();
         }
-        self.start_hand_over();
         self.start_evaluation();
+        self.start_hand_over();
         !self.progress.is_stepping() && !self.progress.is_measuring()
     }
 

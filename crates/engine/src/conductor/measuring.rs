@@ -34,11 +34,11 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     /// Starts the evaluation that is due once the generator has exactly that version.
     pub(super) fn start_evaluation(&mut self) {
         let progress = &mut self.progress;
-        let Some(version) = progress.evaluation_due else { return };
+        let Some(version) = progress.evaluations_due.front().copied() else { return };
         if progress.adopted != Some(version) || progress.adopting || progress.evaluating.is_some() {
             return;
         }
-        progress.evaluation_due = None;
+        progress.evaluations_due.pop_front();
         progress.evaluating = Some(version);
         let (floor, at_once) = (self.floor.clone(), self.scheme.slots());
         let task = self

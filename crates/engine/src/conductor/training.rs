@@ -37,7 +37,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         let progress = &self.progress;
         let version = progress.version;
         // The version to be evaluated must be published before the trainer moves on.
-        let is_wanted = progress.evaluation_due == Some(version);
+        let is_wanted = progress.evaluations_due.contains(&version);
         let holds = (is_wanted && progress.published != Some(version))
             || progress.adopted.is_none()
             || (self.scheme.is_phased() && progress.is_measuring());
@@ -108,7 +108,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         self.tally.empty_batches = 0;
         self.progress.version = version;
         self.unadopted.push((version, formed.into_slots()));
-        self.meter.add_trained(report.tokens);
+        self.meter.add_trained(report.tokens, report.model_flops);
         let stopping = &self.settings.recipe.stopping;
         let warnings = self.watch.observe(stopping, &batch, &report);
         let is_stopped = stopping.when_unstable == WhenUnstable::Stop && !warnings.is_empty();
@@ -127,7 +127,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         let every = u64::from(self.settings.recipe.output.checkpoint_every_steps);
         self.progress.is_checkpoint_due |= version.0.is_multiple_of(every);
         if self.is_evaluation_time(&ledger) {
-            self.progress.evaluation_due = Some(version);
+            self.progress.mark_evaluation();
         }
         if is_stopped && self.ending.is_none() {
             self.ending = Some(Ending::Stop(StopReason::Unstable));
@@ -149,8 +149,9 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         let progress = &self.progress;
         let version = progress.version;
         let is_phase_over = !self.scheme.is_phased() || self.queue.is_empty();
-        let is_wanted =
-            is_phase_over || progress.adopted.is_none() || progress.evaluation_due == Some(version);
+        let is_wanted = is_phase_over
+            || progress.adopted.is_none()
+            || progress.evaluations_due.contains(&version);
         let has_room = progress.handle.is_none() && !progress.adopting;
         if is_wanted && has_room && progress.published != Some(version) {
             self.publish();
@@ -236,6 +237,8 @@ fn check(from: PolicyVersion, report: &StepReport) -> Result<PolicyVersion, Engi
         ("the entropy", report.entropy),
         ("the KL to the reference", report.reference_kl.unwrap_or(0.0)),
         ("the learning rate", report.learning_rate),
+        ("the number of operations", report.model_flops),
+        ("the time", report.seconds),
         ("the mean ratio", ratio.mean),
         ("the smallest ratio", ratio.min),
         ("the largest ratio", ratio.max),

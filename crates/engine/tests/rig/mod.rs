@@ -7,8 +7,8 @@ use std::{
 };
 
 use scalerl_engine::{
-    Deadlines, Devices, EngineError, EvaluationSet, FlopsPerToken, Phrases, Run, RunEnd, Settings,
-    Simulated, fake, never, run,
+    Deadlines, Devices, EngineError, EvaluationSet, Phrases, Run, RunEnd, Settings, Simulated,
+    fake, never, run,
 };
 use scalerl_journal::{Environment, Fate, Reading, RunFolder, What};
 use scalerl_recipe::{Override, Recipe};
@@ -118,7 +118,7 @@ impl Rig {
             phrases: Phrases { interruption: vec![90, 91], end_of_thinking: vec![91] },
             evaluation_sets,
             devices: Devices::Shared { count: 2.0 },
-            flops: FlopsPerToken { generate: 2.0, train: 6.0 },
+            generator_flops_per_token: 2.0,
             deadlines: self.deadlines,
             now: 1_000_000.0,
         }
