@@ -1,7 +1,6 @@
 //! A model: from a Hugging Face folder, from the hub, or from nothing but a config.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use tch::{Device, Kind, TchError, Tensor};
 
@@ -38,17 +37,14 @@ impl Model {
         Ok(Self::over(config, parameters, Some(folder.to_path_buf()))?)
     }
 
-    /// A random model. The same seed gives the same numbers on every device, unless another
-    /// thread draws from libtorch's generator by other means meanwhile.
+    /// A random model. The same seed gives the same numbers on every device: each parameter has a
+    /// generator of its own.
     pub fn random(
         config: ModelConfig,
         seed: i64,
         kind: Kind,
         device: Device,
     ) -> Result<Self, LoadError> {
-        // libtorch has one generator for all threads: two models drawn at once would share it.
-        static DRAWING: Mutex<()> = Mutex::new(());
-        let _guard = DRAWING.lock().unwrap_or_else(PoisonError::into_inner);
         device::open();
         let cpu = (Kind::Float, Device::Cpu);
         let parameters = layout(&config)

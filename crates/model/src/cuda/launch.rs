@@ -43,10 +43,14 @@ pub(super) struct Grid {
 
 /// The functions of one device. Handles stay valid as long as the primary context lives, which
 /// torch keeps until the process ends.
-struct Functions(HashMap<&'static str, sys::CUfunction>);
+struct Functions {
+    by_name: HashMap<&'static str, sys::CUfunction>,
+    /// The device's primary context. Made current before every launch: torch's backward threads
+    /// select a device without it, and their first work may be a kernel of ours.
+    context: sys::CUcontext,
+}
 
-// SAFETY: function handles are plain names inside the driver, usable from any thread whose current
-// context is the device's primary one; torch makes it so on every thread that it runs us on.
+// SAFETY: function and context handles are plain names inside the driver, usable from any thread.
 unsafe impl Send for Functions {}
 
 static LOADED: Mutex<Option<HashMap<usize, Result<Functions, String>>>> = Mutex::new(None);
@@ -86,24 +90,25 @@ fn load(index: usize) -> Result<Functions, String> {
         return Err(format!("compute capability {major}.{minor} has no bf16"));
     }
     // SAFETY: the primary context is the one torch uses; it is retained for the whole process.
-    unsafe {
+    let context = unsafe {
         let device = result::device::get(index as i32).map_err(|error| error.to_string())?;
         let context = result::primary_ctx::retain(device).map_err(|error| error.to_string())?;
         result::ctx::set_current(context).map_err(|error| error.to_string())?;
-    }
+        context
+    };
     let ptx = compile(&format!("compute_{major}{minor}"))?;
     let image = CString::new(ptx).map_err(|error| error.to_string())?;
     // SAFETY: the image is null-terminated PTX; the device's context was made current above.
     let module = unsafe { result::module::load_data(image.as_ptr().cast()) };
     let module = module.map_err(|error| format!("loading the kernels failed: {error}"))?;
-    let mut functions = HashMap::new();
+    let mut by_name = HashMap::new();
     for name in NAMES {
         let symbol = CString::new(name).map_err(|error| error.to_string())?;
         // SAFETY: the module was loaded above and is never unloaded.
         let function = unsafe { result::module::get_function(module, symbol) };
-        functions.insert(name, function.map_err(|error| format!("{name}: {error}"))?);
+        by_name.insert(name, function.map_err(|error| format!("{name}: {error}"))?);
     }
-    Ok(Functions(functions))
+    Ok(Functions { by_name, context })
 }
 
 fn attribute(index: usize, which: sys::CUdevice_attribute) -> Result<i32, String> {
@@ -144,10 +149,11 @@ pub(super) fn launch(
         .collect();
     let outcome = with_functions(device, |functions| {
         let functions = functions.as_ref().map_err(Clone::clone)?;
-        let function = functions.0.get(name).ok_or_else(|| format!("no kernel {name}"))?;
+        let function = functions.by_name.get(name).ok_or_else(|| format!("no kernel {name}"))?;
         // SAFETY: arguments match the kernel's declaration (tests/cuda.rs runs each), point to live
         // tensors of checked sizes, and the stream is torch's own.
         let launched = unsafe {
+            result::ctx::set_current(functions.context).map_err(|error| error.to_string())?;
             let (blocks, threads) = ((grid.blocks, 1, 1), (grid.threads, 1, 1));
             result::launch_kernel(
                 *function,
