@@ -220,7 +220,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         self.start_hand_over();
         self.start_save()?;
         self.form_phase()?;
-        self.admit();
+        self.admit()?;
         // Admission may have found the source dry, or freed nothing: then a short batch can go.
         self.form_phase()?;
         self.start_step()

@@ -26,8 +26,8 @@
 //! with that error, after a checkpoint where the trainer still answers. What a run leaves behind is
 //! docs/runs.md.
 //!
-//! Not here: generators and trainers that exist (`worker`), prompts and verifiers (`task`,
-//! connected by the CLI through [`PromptSource`] and [`Grader`]).
+//! Not here: generators and trainers that exist (`worker`); prompts and verifiers (`scalerl-task`,
+//! connected in [`task`] through [`PromptSource`] and [`Grader`]).
 
 mod conductor;
 mod error;
@@ -45,6 +45,7 @@ mod signals;
 mod slots;
 mod source;
 mod state;
+pub mod task;
 mod watch;
 mod window;
 

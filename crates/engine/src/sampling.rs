@@ -12,6 +12,7 @@ use scalerl_rollout::{
 };
 use serde::{Deserialize, Serialize};
 use tokio::{
+    sync::Semaphore,
     task::JoinSet,
     time::{sleep, timeout},
 };
@@ -61,6 +62,8 @@ pub(crate) struct Floor<G, R> {
     pub(crate) generator: Arc<G>,
     pub(crate) grader: Arc<R>,
     pub(crate) meter: Meter,
+    /// One permit per verdict at a time; a verdict's deadline begins when it has one.
+    pub(crate) verdict_room: Arc<Semaphore>,
 }
 
 impl<G, R> Clone for Floor<G, R> {
@@ -70,6 +73,7 @@ impl<G, R> Clone for Floor<G, R> {
             generator: self.generator.clone(),
             grader: self.grader.clone(),
             meter: self.meter.clone(),
+            verdict_room: self.verdict_room.clone(),
         }
     }
 }
@@ -160,7 +164,10 @@ impl<G: Generator, R: Grader> Floor<G, R> {
         let mut graders = JoinSet::new();
         for (index, completion) in completions.into_iter().enumerate() {
             let (grader, prompt) = (self.grader.clone(), prompt.clone());
+            let room = self.verdict_room.clone();
             graders.spawn(async move {
+                // Held for the length of the verdict; never closed.
+                let _permit = room.acquire().await.ok();
                 let verdict = match timeout(limit, grader.grade(&prompt, &completion)).await {
                     Ok(Ok(reward)) => Ok(reward),
                     Ok(Err(error)) => Err(error.reason),

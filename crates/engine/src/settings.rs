@@ -85,6 +85,8 @@ pub struct Settings {
     /// Operations for one token read or written by the generator: about twice the active
     /// parameters. The trainer reports its own.
     pub generator_flops_per_token: f64,
+    /// Verdicts worked on at once: the workers that verifiers have.
+    pub verdicts_at_once: usize,
     /// For every wait.
     pub deadlines: Deadlines,
     /// Unix time at the start of this session, in seconds.

@@ -1,6 +1,6 @@
 //! Where prompts come from and who judges answers, as the engine sees them.
 //!
-//! Both are connected by the CLI to `scalerl-task`. The source is a cursor: what it has handed out
+//! `task.rs` connects both to `scalerl-task`, `fake.rs` to nothing. The source is a cursor: what it has handed out
 //! is the engine's to keep track of, in the checkpoint and by [`Place`] in the journal, so a
 //! resumed run asks for nothing twice and loses nothing.
 
@@ -40,13 +40,13 @@ pub struct SourceError {
 /// Hands out prompts in an order that is a function of its seed and of what was recorded.
 pub trait PromptSource: Send + 'static {
     /// The next prompt; `None` when every prompt is excluded for good.
-    fn next(&mut self) -> Option<Handout>;
+    fn next(&mut self) -> Result<Option<Handout>, SourceError>;
 
     /// Records a judged group, before any filter decides about it.
     fn record(&mut self, prompt: &PromptId, record: PassRecord) -> Result<(), SourceError>;
 
     /// Cursor and history, to be saved.
-    fn state(&self) -> serde_json::Value;
+    fn state(&self) -> Result<serde_json::Value, SourceError>;
 
     /// Takes a saved state back.
     fn restore(&mut self, state: serde_json::Value) -> Result<(), SourceError>;

@@ -25,17 +25,17 @@ const UNJUDGED_BATCHES: usize = 2;
 
 impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     /// Starts sampling as many groups as there are slots.
-    pub(super) fn admit(&mut self) {
-        let Some(adopted) = self.progress.adopted else { return };
+    pub(super) fn admit(&mut self) -> Result<(), EngineError> {
+        let Some(adopted) = self.progress.adopted else { return Ok(()) };
         if !self.may_sample() {
-            return;
+            return Ok(());
         }
         while let Some(ticket) = self.again.pop_front() {
             self.sample(ticket);
         }
         while !self.tally.is_dry && !self.is_over_limit() {
             let Some(slot) = self.slots.take() else { break };
-            let Some(handout) = self.source.next() else {
+            let Some(handout) = self.source.next()? else {
                 self.tally.is_dry = true;
                 break;
             };
@@ -48,6 +48,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         if self.tally.is_dry && is_empty && is_idle {
             self.ending = Some(Ending::Stop(StopReason::NoPrompts));
         }
+        Ok(())
     }
 
     /// Phased schemes sample only between training phases, and not while measuring, so that the

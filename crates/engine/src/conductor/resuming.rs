@@ -11,7 +11,7 @@ use std::{
 
 use scalerl_journal::{Checkpoint, Event, EventLog, History, Ledger, RunFolder, What};
 use scalerl_rollout::Generator;
-use tokio::task::JoinSet;
+use tokio::{sync::Semaphore, task::JoinSet};
 
 use super::{Conductor, Progress, training::in_time};
 use crate::{
@@ -49,6 +49,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             generator: run.generator,
             grader: run.grader,
             meter: meter.clone(),
+            verdict_room: Arc::new(Semaphore::new(settings.verdicts_at_once.max(1))),
         };
         let mut conductor = Self {
             pen: Pen::new(folder, log, settings.now, run.observer),

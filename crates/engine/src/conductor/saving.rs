@@ -43,13 +43,16 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         if self.progress.saving.is_some() || self.progress.saved == Some(version) {
             return Ok(());
         }
-        let Some(mut seat) = self.seat.take() else { return Ok(()) };
+        if self.seat.is_none() {
+            return Ok(());
+        }
         self.progress.is_checkpoint_due = false;
-        self.progress.saving = Some(version);
-        self.progress.seat_use = Some(SeatUse::Save);
         // The events a checkpoint counts must be on the disk before it can appear.
         self.pen.log.sync()?;
-        let files = Files::of(&self.state(), &self.saved_groups())?;
+        let files = Files::of(&self.state()?, &self.saved_groups())?;
+        let Some(mut seat) = self.seat.take() else { return Ok(()) };
+        self.progress.saving = Some(version);
+        self.progress.seat_use = Some(SeatUse::Save);
         let (checkpoints, settings) = (self.checkpoints.clone(), self.settings.clone());
         let meter = self.meter.clone();
         self.work.spawn(async move {
@@ -119,15 +122,15 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         Ok(best.map(|(_, version)| version))
     }
 
-    fn state(&self) -> State {
+    fn state(&self) -> Result<State, EngineError> {
         let progress = &self.progress;
         let version = progress.version;
-        State {
+        Ok(State {
             version,
             at: self.pen.now(),
             kept: self.pen.log.count(),
             next_group: self.next_group,
-            source: self.source.state(),
+            source: self.source.state()?,
             ledger: self.meter.ledger(),
             watch: self.watch.clone(),
             is_evaluation_due: progress.evaluations_due.contains(&version)
@@ -135,7 +138,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             evaluated_at_hours: progress.evaluated_at_hours,
             evaluated: progress.evaluated,
             tally: self.tally,
-        }
+        })
     }
 
     fn saved_groups(&self) -> Vec<SavedGroup> {

@@ -53,7 +53,7 @@ impl FakePrompts {
 }
 
 impl PromptSource for FakePrompts {
-    fn next(&mut self) -> Option<Handout> {
+    fn next(&mut self) -> Result<Option<Handout>, SourceError> {
         let prompts = fake_prompts("fake", self.count);
         for _ in 0..self.count {
             let (epoch, position) = (self.next / self.count, self.next % self.count);
@@ -61,10 +61,10 @@ impl PromptSource for FakePrompts {
             let prompt = &prompts[position as usize];
             if !self.solved.contains(&prompt.id) {
                 let place = Place { dataset: 0, epoch, position };
-                return Some(Handout { place, prompt: prompt.clone() });
+                return Ok(Some(Handout { place, prompt: prompt.clone() }));
             }
         }
-        None
+        Ok(None)
     }
 
     fn record(&mut self, prompt: &PromptId, record: PassRecord) -> Result<(), SourceError> {
@@ -76,8 +76,8 @@ impl PromptSource for FakePrompts {
         Ok(())
     }
 
-    fn state(&self) -> serde_json::Value {
-        serde_json::to_value(self).unwrap_or_default()
+    fn state(&self) -> Result<serde_json::Value, SourceError> {
+        serde_json::to_value(self).map_err(|error| SourceError { reason: error.to_string() })
     }
 
     fn restore(&mut self, state: serde_json::Value) -> Result<(), SourceError> {

@@ -119,6 +119,7 @@ impl Rig {
             evaluation_sets,
             devices: Devices::Shared { count: 2.0 },
             generator_flops_per_token: 2.0,
+            verdicts_at_once: 5,
             deadlines: self.deadlines,
             now: 1_000_000.0,
         }
