@@ -75,7 +75,10 @@ impl EngineError {
             Self::Late { .. } => {
                 "see whether the device or a server hangs, then go on with --resume"
             }
-            Self::BadState { .. } => "resume with the recipe and data the run was started with",
+            Self::BadState { .. } => {
+                "resume with the recipe, data and files the run was started with, or remove that \
+                 checkpoint folder to go on from the one before it"
+            }
             Self::Source(_) => "check the data sets of the recipe",
             _ => "this is a bug in a generator, a trainer or the engine: please report it",
         }

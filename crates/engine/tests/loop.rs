@@ -419,3 +419,43 @@ fn a_damaged_checkpoint_is_passed_over_for_the_one_before() {
     rig.run(folder.path());
     audit(folder.path(), 2);
 }
+
+#[test]
+fn a_folder_cut_at_any_byte_can_be_read_and_one_cut_before_its_checkpoint_is_not_resumed() {
+    let folder = folder();
+    Rig::pipeline(2).run(folder.path());
+    let path = folder.path().join("events.jsonl");
+    let whole = std::fs::read(&path).unwrap();
+    let all = Reading::load(folder.path()).unwrap().history.events;
+    for cut in (0..whole.len()).step_by(61) {
+        std::fs::write(&path, &whole[..cut]).unwrap();
+        let reading = Reading::load(folder.path()).unwrap();
+        assert_eq!(reading.history.events, all[..reading.history.events.len()]);
+        reading.summary();
+    }
+    std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    let error = Rig::pipeline(2).session(folder.path(), None, never()).unwrap().unwrap_err();
+    assert!(matches!(error, EngineError::BadState { .. }), "{error}");
+}
+
+#[test]
+fn fitting_commands_read_the_folder_of_a_killed_and_resumed_run() {
+    let folder = folder();
+    let path = folder.path().join("mine");
+    Rig::pipeline(2).run_with_kills(&path, &[60, 40]);
+    let points = audit(&path, 2).points();
+    let axis = |name: &str| {
+        let request =
+            scalerl_ingest::Request { x: Some(name.into()), ..scalerl_ingest::Request::default() };
+        let runs = scalerl_ingest::read(std::slice::from_ref(&path), &request).unwrap();
+        assert_eq!((runs.len(), runs[0].name.as_str()), (1, "mine"));
+        runs[0].points.iter().map(|point| (point.compute, point.value)).collect::<Vec<_>>()
+    };
+    let ours = |compute: fn(&scalerl_journal::EvaluationPoint) -> f64| {
+        points.iter().map(|point| (compute(point), point.pass_rate)).collect::<Vec<_>>()
+    };
+    assert_eq!(axis("steps"), ours(|point| point.step as f64));
+    assert_eq!(axis("gpu_hours"), ours(|point| point.gpu_hours));
+    assert_eq!(axis("tokens"), ours(|point| point.tokens as f64));
+    assert_eq!(axis("flops"), ours(|point| point.flops));
+}

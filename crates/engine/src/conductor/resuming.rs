@@ -115,6 +115,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             Some(checkpoint) => {
                 self.checkpoints.remove_after(checkpoint.version)?;
                 let (state, saved) = state::load(checkpoint)?;
+                check_lines(&state, self.pen.log.count())?;
                 (kept, saved_at, spent, groups) = (state.kept, state.at, state.ledger, saved);
                 self.restore(checkpoint, state).await?;
             }
@@ -209,6 +210,17 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         self.points = points.remove(&None).unwrap_or_default();
         Ok(())
     }
+}
+
+/// The events a checkpoint counts were synced before it appeared; if they are gone, somebody has
+/// cut the file.
+fn check_lines(state: &State, lines: usize) -> Result<(), EngineError> {
+    if state.kept <= lines {
+        return Ok(());
+    }
+    let reason =
+        format!("it counts {} events, and events.jsonl has {lines} whole ones", state.kept);
+    Err(EngineError::BadState { version: state.version, reason })
 }
 
 /// What the last process spent after the checkpoint that is gone back to: what its ledger says, and
