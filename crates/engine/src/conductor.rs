@@ -68,6 +68,14 @@ enum SeatUse {
     Save,
 }
 
+/// A version to be measured.
+#[derive(Debug, Clone, Copy)]
+struct Due {
+    version: PolicyVersion,
+    /// What had been spent when it was made; a pipeline spends more while it is measured.
+    spent: Ledger,
+}
+
 /// How far hand-over and measuring have come.
 #[derive(Debug, Default)]
 struct Progress {
@@ -85,8 +93,8 @@ struct Progress {
     adopted: Option<PolicyVersion>,
     /// To be evaluated as soon as the generator has them, oldest first. Each is published before
     /// the trainer moves on, so there are never more than two.
-    evaluations_due: VecDeque<PolicyVersion>,
-    evaluating: Option<PolicyVersion>,
+    evaluations_due: VecDeque<Due>,
+    evaluating: Option<Due>,
     evaluation: Option<AbortHandle>,
     is_forecasting: bool,
     evaluated: Option<PolicyVersion>,
@@ -110,12 +118,18 @@ impl Progress {
     /// gone after a resume.
     fn is_measuring_older(&self) -> bool {
         let waits = self.evaluations_due.iter().chain(&self.evaluating);
-        self.is_forecasting || waits.into_iter().any(|version| *version != self.version)
+        self.is_forecasting || waits.into_iter().any(|due| due.version != self.version)
     }
 
-    fn mark_evaluation(&mut self) {
-        if !self.evaluations_due.contains(&self.version) {
-            self.evaluations_due.push_back(self.version);
+    /// The trainer's version, if it is to be measured and was not yet.
+    fn due_now(&self) -> Option<Due> {
+        let waits = self.evaluations_due.iter().chain(&self.evaluating);
+        waits.into_iter().find(|due| due.version == self.version).copied()
+    }
+
+    fn mark_evaluation(&mut self, spent: Ledger) {
+        if self.due_now().is_none() {
+            self.evaluations_due.push_back(Due { version: self.version, spent });
         }
     }
 }

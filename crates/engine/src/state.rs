@@ -30,8 +30,8 @@ pub(crate) struct State {
     pub(crate) ledger: Ledger,
     /// The stability watch.
     pub(crate) watch: Watch,
-    /// This version is to be evaluated and was not yet.
-    pub(crate) is_evaluation_due: bool,
+    /// This version is to be evaluated and was not yet; what had been spent when it was made.
+    pub(crate) evaluation_due: Option<Ledger>,
     /// Device-hours without evaluations at the last evaluation.
     pub(crate) evaluated_at_hours: f64,
     /// Version of the last evaluation.

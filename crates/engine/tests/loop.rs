@@ -120,8 +120,20 @@ fn a_pipeline_misses_no_evaluation_however_often_they_come() {
         let rig = Rig::pipeline(3).timed(timing).with(&["evaluation.every_steps=1"]);
         Rig { trainer_pace, ..rig }.run(folder.path());
         let reading = audit(folder.path(), 3);
-        let versions: Vec<u64> = reading.points().iter().map(|point| point.step).collect();
+        let points = reading.points();
+        let versions: Vec<u64> = points.iter().map(|point| point.step).collect();
         assert_eq!(versions, (0..=14).collect::<Vec<_>>());
+        assert_eq!(points[0].tokens, 0, "measuring the start has cost no training");
+        let ledger_of = |version: u64| {
+            reading.history.events.iter().find_map(|event| match &event.what {
+                What::Step { report, ledger, .. } if report.version.0 == version => Some(*ledger),
+                _ => None,
+            })
+        };
+        for point in &points[1..] {
+            let ledger = ledger_of(point.step).unwrap();
+            assert_eq!((point.tokens, point.flops), (ledger.tokens_generated, ledger.flops));
+        }
     }
 }
 

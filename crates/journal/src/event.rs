@@ -52,8 +52,15 @@ pub enum What {
     EmptyBatch { version: PolicyVersion, batch: BatchReport, ledger: Ledger },
     /// Session: the generator took these weights.
     Adopted { version: PolicyVersion },
-    /// The evaluation sets, measured with one version.
-    Evaluation { version: PolicyVersion, primary: String, sets: Vec<SetReport>, ledger: Ledger },
+    /// The evaluation sets, measured with one version. `spent` is the ledger when that version was
+    /// made: the compute of the point. A pipeline spends more while it is measured.
+    Evaluation {
+        version: PolicyVersion,
+        primary: String,
+        sets: Vec<SetReport>,
+        spent: Ledger,
+        ledger: Ledger,
+    },
     /// What the curve so far says about more compute.
     Forecast(ForecastReport),
     /// A bad sign has lasted for as long as the recipe is patient.
@@ -283,8 +290,11 @@ impl What {
                 report.seconds = 0.0;
                 *ledger = ledger.without_times();
             }
+            Self::Evaluation { spent, ledger, .. } => {
+                *spent = spent.without_times();
+                *ledger = ledger.without_times();
+            }
             Self::EmptyBatch { ledger, .. }
-            | Self::Evaluation { ledger, .. }
             | Self::Stopped { ledger, .. }
             | Self::Failed { ledger, .. } => *ledger = ledger.without_times(),
             _ => {}

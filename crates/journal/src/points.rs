@@ -46,14 +46,14 @@ pub struct EvaluationPoint {
 }
 
 impl EvaluationPoint {
-    /// The point of one set in one evaluation.
-    pub fn new(run: &str, version: PolicyVersion, ledger: &Ledger, set: &SetReport) -> Self {
+    /// The point of one set in one evaluation; `spent` is the ledger when the version was made.
+    pub fn new(run: &str, version: PolicyVersion, spent: &Ledger, set: &SetReport) -> Self {
         Self {
             run: run.to_owned(),
             step: version.0,
-            gpu_hours: ledger.training_hours(),
-            tokens: ledger.tokens_generated,
-            flops: ledger.flops,
+            gpu_hours: spent.training_hours(),
+            tokens: spent.tokens_generated,
+            flops: spent.flops,
             pass_rate: set.pass_rate,
             samples: set.samples,
         }

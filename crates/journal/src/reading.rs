@@ -144,10 +144,10 @@ pub(crate) fn points_by_set(
 ) -> BTreeMap<Option<String>, Vec<EvaluationPoint>> {
     let mut points: BTreeMap<Option<String>, Vec<EvaluationPoint>> = BTreeMap::new();
     for event in events {
-        let What::Evaluation { version, primary, sets, ledger } = &event.what else { continue };
+        let What::Evaluation { version, primary, sets, spent, .. } = &event.what else { continue };
         for set in sets {
             let name = (set.name != *primary).then(|| set.name.clone());
-            let point = EvaluationPoint::new(run, *version, ledger, set);
+            let point = EvaluationPoint::new(run, *version, spent, set);
             points.entry(name).or_default().push(point);
         }
     }

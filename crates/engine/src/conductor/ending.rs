@@ -44,7 +44,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     }
 
     fn is_rid_of_evaluation(&mut self) -> bool {
-        if self.progress.evaluating == Some(self.progress.version) {
+        if self.progress.evaluating.is_some_and(|due| due.version == self.progress.version) {
             self.abandon_evaluation();
         }
         if self.progress.is_measuring_older() {
@@ -58,8 +58,10 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         if let Some(task) = self.progress.evaluation.take() {
             task.abort();
         }
-        if self.progress.evaluating.take() == Some(self.progress.version) {
-            self.progress.mark_evaluation();
+        if let Some(due) = self.progress.evaluating.take()
+            && due.version == self.progress.version
+        {
+            self.progress.mark_evaluation(due.spent);
         }
     }
 
@@ -72,7 +74,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             && self.progress.evaluated != Some(version)
             && self.progress.evaluating.is_none()
         {
-            self.progress.mark_evaluation();
+            self.progress.mark_evaluation(self.meter.ledger());
         }
         self.start_evaluation();
         self.start_hand_over();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use scalerl_curve::Verdict;
 use scalerl_journal::{EvaluationPoint, ForecastReport, Ledger, StopReason, What};
 use scalerl_rollout::{Generator, PolicyVersion};
 use tokio::time::Instant;
@@ -34,12 +35,13 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     /// Starts the evaluation that is due once the generator has exactly that version.
     pub(super) fn start_evaluation(&mut self) {
         let progress = &mut self.progress;
-        let Some(version) = progress.evaluations_due.front().copied() else { return };
+        let Some(due) = progress.evaluations_due.front().copied() else { return };
+        let version = due.version;
         if progress.adopted != Some(version) || progress.adopting || progress.evaluating.is_some() {
             return;
         }
         progress.evaluations_due.pop_front();
-        progress.evaluating = Some(version);
+        progress.evaluating = Some(due);
         let (floor, at_once) = (self.floor.clone(), self.scheme.slots());
         let task = self
             .work
@@ -51,7 +53,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         &mut self,
         result: Result<Evaluated, EngineError>,
     ) -> Result<(), EngineError> {
-        self.progress.evaluating = None;
+        let due = self.progress.evaluating.take();
         self.progress.evaluation = None;
         let Evaluated { version, sets, samples, tokens, retried } = result?;
         for (attempt, reason) in retried {
@@ -59,13 +61,14 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         }
         self.meter.add_evaluated(tokens);
         let ledger = self.meter.ledger();
+        let spent = due.map_or(ledger, |due| due.spent);
         self.progress.evaluated = Some(version);
-        self.progress.evaluated_at_hours = ledger.training_hours();
+        self.progress.evaluated_at_hours = spent.training_hours();
         let primary = self.settings.recipe.evaluation.primary.clone();
         // The files beside the journal first: what they say is made anew from it after a kill.
         self.pen.folder.write_samples(version, &samples)?;
         for set in &sets {
-            let point = EvaluationPoint::new(self.pen.name(), version, &ledger, set);
+            let point = EvaluationPoint::new(self.pen.name(), version, &spent, set);
             let other = (set.name != primary).then_some(set.name.as_str());
             self.pen.add_point(other, &point)?;
             if other.is_none() {
@@ -73,7 +76,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             }
         }
         let reached = sets.iter().find(|set| set.name == primary).map(|set| set.pass_rate);
-        self.pen.write(What::Evaluation { version, primary, sets, ledger })?;
+        self.pen.write(What::Evaluation { version, primary, sets, spent, ledger })?;
         let target = self.settings.recipe.stopping.target;
         if reached.zip(target).is_some_and(|(reached, target)| reached >= target) {
             self.stop_because(StopReason::Target);
@@ -102,10 +105,12 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     ) -> Result<(), EngineError> {
         self.progress.is_forecasting = false;
         let Some(report) = report else { return Ok(()) };
+        // A handful of points can look flat by chance.
+        let is_sound = report.verdict != Verdict::TooFewPoints.to_string();
         let gain = report.gain.0;
         self.pen.write(What::Forecast(report))?;
         let least = self.settings.recipe.stopping.forecast_gain;
-        if least.is_some_and(|least| gain < least) {
+        if is_sound && least.is_some_and(|least| gain < least) {
             self.stop_because(StopReason::ForecastGain);
         }
         Ok(())

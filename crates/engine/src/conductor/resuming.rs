@@ -13,7 +13,7 @@ use scalerl_journal::{Checkpoint, Event, EventLog, History, Ledger, RunFolder, W
 use scalerl_rollout::Generator;
 use tokio::{sync::Semaphore, task::JoinSet};
 
-use super::{Conductor, Progress, training::in_time};
+use super::{Conductor, Due, Progress, training::in_time};
 use crate::{
     Run,
     error::EngineError,
@@ -98,7 +98,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
 
     fn mark_first_evaluation(&mut self) {
         if self.settings.recipe.evaluation.at_start && !self.settings.evaluation_sets.is_empty() {
-            self.progress.mark_evaluation();
+            self.progress.mark_evaluation(Ledger::default());
         }
     }
 
@@ -160,7 +160,11 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         self.tally = state.tally;
         self.progress = Progress {
             version,
-            evaluations_due: state.is_evaluation_due.then_some(version).into_iter().collect(),
+            evaluations_due: state
+                .evaluation_due
+                .map(|spent| Due { version, spent })
+                .into_iter()
+                .collect(),
             evaluated: state.evaluated,
             evaluated_at_hours: state.evaluated_at_hours,
             saved: Some(version),

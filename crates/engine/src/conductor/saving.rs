@@ -133,8 +133,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             source: self.source.state()?,
             ledger: self.meter.ledger(),
             watch: self.watch.clone(),
-            is_evaluation_due: progress.evaluations_due.contains(&version)
-                || progress.evaluating == Some(version),
+            evaluation_due: progress.due_now().map(|due| due.spent),
             evaluated_at_hours: progress.evaluated_at_hours,
             evaluated: progress.evaluated,
             tally: self.tally,

@@ -37,7 +37,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         let progress = &self.progress;
         let version = progress.version;
         // The version to be evaluated must be published before the trainer moves on.
-        let is_wanted = progress.evaluations_due.contains(&version);
+        let is_wanted = progress.due_now().is_some();
         let holds = (is_wanted && progress.published != Some(version))
             || progress.adopted.is_none()
             || (self.scheme.is_phased() && progress.is_measuring());
@@ -127,7 +127,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         let every = u64::from(self.settings.recipe.output.checkpoint_every_steps);
         self.progress.is_checkpoint_due |= version.0.is_multiple_of(every);
         if self.is_evaluation_time(&ledger) {
-            self.progress.mark_evaluation();
+            self.progress.mark_evaluation(ledger);
         }
         if is_stopped && self.ending.is_none() {
             self.ending = Some(Ending::Stop(StopReason::Unstable));
@@ -149,9 +149,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         let progress = &self.progress;
         let version = progress.version;
         let is_phase_over = !self.scheme.is_phased() || self.queue.is_empty();
-        let is_wanted = is_phase_over
-            || progress.adopted.is_none()
-            || progress.evaluations_due.contains(&version);
+        let is_wanted = is_phase_over || progress.adopted.is_none() || progress.due_now().is_some();
         let has_room = progress.handle.is_none() && !progress.adopting;
         if is_wanted && has_room && progress.published != Some(version) {
             self.publish();
