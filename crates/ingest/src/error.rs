@@ -27,8 +27,11 @@ pub enum IngestError {
     #[error("{}: more than the limit of {limit} bytes", path.display())]
     TooLarge { path: PathBuf, limit: u64 },
     /// A folder in which nothing can be read.
-    #[error("{}: a folder without TensorBoard event files", path.display())]
+    #[error("{}: a folder without TensorBoard event files or runs", path.display())]
     NoEvents { path: PathBuf },
+    /// A run folder before its first evaluation.
+    #[error("{}: the run has no evaluation yet", path.display())]
+    NoEvaluations { path: PathBuf },
     /// Nothing in it.
     #[error("{file}: the file is empty")]
     Empty { file: String },
@@ -81,6 +84,7 @@ impl IngestError {
             Self::Unreadable { .. } => "check the path and its permissions",
             Self::TooLarge { .. } => "keep the rows with evaluations only, e.g. with grep",
             Self::NoEvents { .. } => "give the log files inside it by name",
+            Self::NoEvaluations { .. } => "wait for one, or set evaluation.at_start in the recipe",
             Self::Empty { .. } => "the run may not have written anything yet",
             Self::Compressed { .. } => "unpack it first (gunzip, unzstd, unzip, bunzip2, unxz)",
             Self::Unrecognised { .. } => "name the format with --format, or export the run as CSV",

@@ -1,4 +1,5 @@
-//! From paths to bytes: files, folders of event files, and what is refused before it is read.
+//! From paths to bytes: files, folders of event files, run folders of `scalerl train`, and what is
+//! refused before it is read.
 
 use std::fs;
 use std::io::Read;
@@ -8,6 +9,9 @@ use crate::error::IngestError;
 
 /// Logs of evaluations are small; beyond this a wrong file was given.
 const LARGEST_FILE: u64 = 2 << 30;
+
+/// Evaluations of the primary set in a run folder.
+const POINTS: &str = "points.jsonl";
 
 /// Folders nested deeper than this are not a log directory.
 const DEEPEST_FOLDER: usize = 6;
@@ -20,6 +24,11 @@ pub(crate) enum Input {
         name: String,
         files: Vec<PathBuf>,
     },
+    /// The points of a run folder, under the folder's name.
+    Run {
+        name: String,
+        points: PathBuf,
+    },
 }
 
 /// Resolves a path given by the user.
@@ -27,6 +36,9 @@ pub(crate) fn inputs(path: &Path) -> Result<Vec<Input>, IngestError> {
     let unreadable = |source| IngestError::Unreadable { path: path.to_owned(), source };
     if !fs::metadata(path).map_err(unreadable)?.is_dir() {
         return Ok(vec![Input::File(path.to_owned())]);
+    }
+    if is_run(path) && !path.join(POINTS).is_file() {
+        return Err(IngestError::NoEvaluations { path: path.to_owned() });
     }
     let mut found = Vec::new();
     gather(path, &stem(path), DEEPEST_FOLDER, &mut found).map_err(unreadable)?;
@@ -36,6 +48,11 @@ pub(crate) fn inputs(path: &Path) -> Result<Vec<Input>, IngestError> {
     Ok(found)
 }
 
+/// Whether `scalerl train` writes this folder.
+fn is_run(folder: &Path) -> bool {
+    folder.join("events.jsonl").is_file() && folder.join("recipe.toml").is_file()
+}
+
 /// As TensorBoard does: every folder with event files is a run, named by its way from the top.
 fn gather(
     folder: &Path,
@@ -43,6 +60,13 @@ fn gather(
     deeper: usize,
     found: &mut Vec<Input>,
 ) -> Result<(), std::io::Error> {
+    if is_run(folder) {
+        let points = folder.join(POINTS);
+        if points.is_file() {
+            found.push(Input::Run { name: name.to_owned(), points });
+        }
+        return Ok(());
+    }
     let mut entries = fs::read_dir(folder)?
         .map(|entry| Ok(entry?.path()))
         .collect::<std::io::Result<Vec<_>>>()?;

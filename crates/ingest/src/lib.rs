@@ -30,7 +30,7 @@ mod trainer_state;
 mod verl;
 mod wandb;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use scalerl_curve::Point;
 use serde::Serialize;
@@ -95,6 +95,7 @@ pub fn read(paths: &[PathBuf], request: &Request) -> Result<Vec<Run>, IngestErro
                     reading.add(&name, &file, &files::load(&path)?, request.format)?;
                 }
                 Input::Events { name, files } => reading.add_events(name, &files)?,
+                Input::Run { name, points } => reading.add_run(name, &points)?,
             }
         }
     }
@@ -157,6 +158,18 @@ impl Reading {
         };
         let (name, file) = (name.to_owned(), file.to_owned());
         self.logs.push(Log { name, file, table, notes, ..Log::default() });
+        Ok(())
+    }
+
+    fn add_run(&mut self, name: String, points: &Path) -> Result<(), IngestError> {
+        let file = points.display().to_string();
+        self.add(&name, &file, &files::load(points)?, Some(Format::Jsonl))?;
+        // Two folders of one name are two runs.
+        let is_taken = self.logs.iter().any(|log| log.is_named && log.name == name);
+        if let Some(log) = self.logs.last_mut() {
+            log.is_named = true;
+            log.name = if is_taken { file } else { name };
+        }
         Ok(())
     }
 

@@ -113,6 +113,7 @@ fn groups(log: &Log, request: &Request) -> Result<Vec<Group>, IngestError> {
         Some(wanted) => {
             Some(compute::find(&log.table, wanted).ok_or_else(|| missing(log, "--by", wanted))?)
         }
+        None if log.is_named => None,
         None => ["run", "run_name", "name", "experiment"]
             .iter()
             .filter_map(|name| compute::find(&log.table, name))

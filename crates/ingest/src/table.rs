@@ -167,6 +167,8 @@ impl Table {
 pub(crate) struct Log {
     /// The run's name where the table does not give one.
     pub(crate) name: String,
+    /// The name is the run's whatever the table says: a run folder's.
+    pub(crate) is_named: bool,
     /// The path, for messages.
     pub(crate) file: String,
     pub(crate) table: Table,

@@ -134,6 +134,48 @@ fn event_files_of_both_forms_are_read_and_a_folder_is_one_run() {
 }
 
 #[test]
+fn a_run_folder_is_one_run_on_any_axis_and_a_folder_of_them_is_several() {
+    let folder = tempfile::tempdir().unwrap();
+    let point = |step: u32, rate: f64| {
+        format!(
+            "{{\"run\":\"old-name\",\"step\":{step},\"gpu_hours\":{},\"tokens\":{},\"flops\":{},\
+             \"pass_rate\":{rate},\"samples\":96}}\n",
+            f64::from(step) / 4.0,
+            step * 1000,
+            f64::from(step) * 1e15
+        )
+    };
+    let make = |path: &str, points: &[String]| {
+        let path = folder.path().join(path);
+        std::fs::create_dir_all(&path).unwrap();
+        std::fs::write(path.join("recipe.toml"), "").unwrap();
+        std::fs::write(path.join("events.jsonl"), "").unwrap();
+        if !points.is_empty() {
+            std::fs::write(path.join("points.jsonl"), points.concat()).unwrap();
+        }
+        path
+    };
+    let first = make("a/run", &[point(0, 0.2), point(4, 0.4)]);
+    let second = make("b/run", &[point(0, 0.2), point(8, 0.5)]);
+    let empty = make("c", &[]);
+    let run = &read(std::slice::from_ref(&first), &Request::default()).unwrap()[0];
+    assert_eq!((run.name.as_str(), run.axis), ("run", Axis::GpuHours));
+    assert_close(&xy(run), &[(0.0, 0.2), (1.0, 0.4)]);
+    assert_eq!(run.points[1].samples, Some(96.0));
+    for (axis, last) in [("tokens", 4000.0), ("flops", 4e15), ("steps", 4.0)] {
+        let run = &read(std::slice::from_ref(&first), &on(axis)).unwrap()[0];
+        assert_close(&xy(run)[1..], &[(last, 0.4)]);
+    }
+    let both = read(&[first, second], &Request::default()).unwrap();
+    assert_eq!(both.len(), 2, "two folders of one name are two runs");
+    let all = read(&[folder.path().to_owned()], &Request::default()).unwrap();
+    let ends = |end: &str| all.iter().filter(|run| run.name.ends_with(end)).count();
+    assert_eq!((all.len(), ends("a/run"), ends("b/run")), (2, 1, 1));
+    let error = read(&[empty], &Request::default()).unwrap_err();
+    assert!(matches!(error, IngestError::NoEvaluations { .. }), "{error}");
+}
+
+#[test]
 fn parquet_is_a_table_like_any_other() {
     let runs = runs("snappy.parquet", &Request::default());
     assert_eq!(runs.iter().map(|run| run.name.as_str()).collect::<Vec<_>>(), ["grpo", "dapo"]);

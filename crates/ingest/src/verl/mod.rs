@@ -176,7 +176,15 @@ impl VerlLog {
             let nodes = self.nodes.unwrap_or(1.0);
             (per_node * nodes, format!("n_gpus_per_node {per_node} × nnodes {nodes}"))
         });
-        Log { name: self.name, file: self.file, table, gpus, notes, is_timed: true }
+        Log {
+            name: self.name,
+            file: self.file,
+            table,
+            gpus,
+            notes,
+            is_timed: true,
+            ..Log::default()
+        }
     }
 }
 

@@ -1,0 +1,154 @@
+//! Checkpoints.
+//!
+//! The state is taken in one go when the trainer is between two steps; writing it, and the sums of
+//! all files, happen while training goes on. A checkpoint waits for an evaluation of an older
+//! version, because those weights would be gone after a resume.
+//!
+//! Not here: the way back (`resuming.rs`).
+
+use scalerl_journal::{Draft, What};
+use scalerl_rollout::{Generator, PolicyVersion};
+
+use super::{Conductor, Done, SeatUse, training::in_time};
+use crate::{
+    error::EngineError,
+    groups::{SavedGroup, Stage, Ticket},
+    meter::Role,
+    seat::Seat,
+    source::{Grader, PromptSource},
+    state::{Files, State, TRAINER},
+};
+
+/// A checkpoint that has the trainer's files and lacks the rest.
+#[derive(Debug)]
+pub(super) struct Saved {
+    draft: Draft,
+    files: Files,
+}
+
+impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
+    /// Saves if a checkpoint is due and this is the moment for it.
+    pub(super) fn start_save(&mut self) -> Result<(), EngineError> {
+        if self.progress.is_checkpoint_due && !self.progress.is_measuring_older() {
+            self.save()?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn save(&mut self) -> Result<(), EngineError> {
+        let version = self.progress.version;
+        if self.progress.saved == Some(version) {
+            self.progress.is_checkpoint_due = false;
+        }
+        if self.progress.saving.is_some() || self.progress.saved == Some(version) {
+            return Ok(());
+        }
+        if self.seat.is_none() {
+            return Ok(());
+        }
+        self.progress.is_checkpoint_due = false;
+        // The events a checkpoint counts must be on the disk before it can appear.
+        self.pen.log.sync()?;
+        let files = Files::of(&self.state()?, &self.saved_groups())?;
+        let Some(mut seat) = self.seat.take() else { return Ok(()) };
+        self.progress.saving = Some(version);
+        self.progress.seat_use = Some(SeatUse::Save);
+        let (checkpoints, settings) = (self.checkpoints.clone(), self.settings.clone());
+        let meter = self.meter.clone();
+        self.work.spawn(async move {
+            let busy = meter.busy(Role::Train);
+            let result = async {
+                let draft = checkpoints.begin(version)?;
+                let save = seat.save(draft.subfolder(TRAINER)?);
+                in_time(&settings, "saving the trainer", save).await?;
+                Ok(Saved { draft, files })
+            };
+            let result = result.await;
+            drop(busy);
+            Done::Saved { seat, result }
+        });
+        Ok(())
+    }
+
+    pub(super) fn on_saved(
+        &mut self,
+        result: Result<Saved, EngineError>,
+    ) -> Result<(), EngineError> {
+        let Saved { draft, files } = match result {
+            Ok(saved) => saved,
+            Err(error) => {
+                self.progress.saving = None;
+                return Err(error);
+            }
+        };
+        self.work.spawn(async move {
+            let written = tokio::task::spawn_blocking(move || {
+                files.write(&draft)?;
+                draft.commit()?;
+                Ok(files.version)
+            });
+            match written.await {
+                Ok(result) => Done::Committed(result),
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            }
+        });
+        Ok(())
+    }
+
+    pub(super) fn on_committed(
+        &mut self,
+        result: Result<PolicyVersion, EngineError>,
+    ) -> Result<(), EngineError> {
+        self.progress.saving = None;
+        let version = result?;
+        self.progress.saved = Some(version);
+        let folder = format!("checkpoints/step-{:06}", version.0);
+        self.pen.write(What::Checkpoint { version, folder })?;
+        let output = &self.settings.recipe.output;
+        let best = if output.keep_best { self.best_checkpoint()? } else { None };
+        Ok(self.checkpoints.prune(output.keep_latest as usize, best)?)
+    }
+
+    /// The checkpoint with the best primary pass rate: measured at its own version, or else at the
+    /// last evaluation before it.
+    fn best_checkpoint(&self) -> Result<Option<PolicyVersion>, EngineError> {
+        let rate = |version: PolicyVersion| {
+            let before = self.points.iter().rev().find(|point| point.step <= version.0);
+            before.map(|point| point.pass_rate)
+        };
+        let list = self.checkpoints.list()?;
+        let rated = list.iter().filter_map(|one| Some((rate(one.version)?, one.version)));
+        let best = rated.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+        Ok(best.map(|(_, version)| version))
+    }
+
+    fn state(&self) -> Result<State, EngineError> {
+        let progress = &self.progress;
+        let version = progress.version;
+        Ok(State {
+            version,
+            at: self.pen.now(),
+            kept: self.pen.log.count(),
+            next_group: self.next_group,
+            source: self.source.state()?,
+            ledger: self.meter.ledger(),
+            watch: self.watch.clone(),
+            evaluation_due: progress.due_now().map(|due| due.spent),
+            evaluated_at_hours: progress.evaluated_at_hours,
+            evaluated: progress.evaluated,
+            tally: self.tally,
+        })
+    }
+
+    fn saved_groups(&self) -> Vec<SavedGroup> {
+        let queued = self.queue.iter().enumerate().flat_map(|(index, formed)| {
+            formed.ready.iter().map(move |ready| ready.saved(Stage::Queued(index)))
+        });
+        let sampling = self.again.iter().chain(self.in_flight.values()).map(Ticket::saved);
+        sampling
+            .chain(self.arrived.iter().map(|ready| ready.saved(Stage::Arrived)))
+            .chain(self.pool.iter().map(|ready| ready.saved(Stage::Pooled)))
+            .chain(queued)
+            .collect()
+    }
+}

@@ -1,0 +1,184 @@
+//! Measures a version on prompts that are never trained on.
+//!
+//! Runs on the generator beside training, with the weights of exactly one version: the conductor
+//! hands no other weights over while an evaluation lasts, and every token is checked for it. It has
+//! prompts, seeds and ledger lines of its own, so training sees the same with and without it.
+
+use std::sync::Arc;
+
+use scalerl_journal::{PassAt, Sample, SetReport};
+use scalerl_rollout::{Completion, Generator, PolicyVersion, Reward};
+use tokio::{sync::Semaphore, task::JoinSet};
+
+use crate::{error::EngineError, meter::Role, sampling::Floor, source::Grader};
+
+/// What an evaluation found.
+#[derive(Debug)]
+pub(crate) struct Evaluated {
+    pub(crate) version: PolicyVersion,
+    pub(crate) sets: Vec<SetReport>,
+    pub(crate) samples: Vec<Sample>,
+    pub(crate) tokens: u64,
+    /// Attempts of the generator that failed and why.
+    pub(crate) retried: Vec<(u32, String)>,
+}
+
+/// The completions of one prompt with their verdicts.
+type Answers = Vec<(Completion, Result<Reward, String>)>;
+
+/// Measures every set with the weights the generator holds, which must be `version`.
+/// At most `at_once` prompts are with the generator at a time.
+pub(crate) async fn evaluate<G: Generator, R: Grader>(
+    floor: Floor<G, R>,
+    version: PolicyVersion,
+    at_once: usize,
+) -> Result<Evaluated, EngineError> {
+    let settings = floor.settings.clone();
+    let room = Arc::new(Semaphore::new(at_once));
+    let mut tasks = JoinSet::new();
+    for (set, one) in settings.evaluation_sets.iter().enumerate() {
+        for index in 0..one.prompts.len() {
+            let (floor, room) = (floor.clone(), room.clone());
+            tasks.spawn(async move {
+                let _permit = room.acquire().await.ok();
+                let mut retried = Vec::new();
+                let answers = answer(&floor, version, set, index, &mut retried).await?;
+                Ok::<_, EngineError>((set, index, answers, retried))
+            });
+        }
+    }
+    let mut answers: Vec<Vec<Answers>> =
+        settings.evaluation_sets.iter().map(|set| vec![Vec::new(); set.prompts.len()]).collect();
+    let mut retried = Vec::new();
+    while let Some(done) = tasks.join_next().await {
+        let (set, index, found, again) = done.map_err(|error| EngineError::Panicked {
+            what: "an evaluation",
+            reason: error.to_string(),
+        })??;
+        answers[set][index] = found;
+        retried.extend(again);
+    }
+    let pass_at = &settings.recipe.evaluation.pass_at;
+    let named = settings.evaluation_sets.iter().zip(&answers);
+    let sets = named.clone().map(|(set, answers)| report(&set.name, answers, pass_at)).collect();
+    let mut samples = Vec::new();
+    for (set, answers) in named {
+        let wanted = settings.recipe.output.sampled_completions as usize;
+        for (prompt, answers) in set.prompts.iter().zip(answers).take(wanted) {
+            if let Some((completion, verdict)) = answers.first() {
+                let reward = verdict.as_ref().ok().copied();
+                samples.push(Sample::new(&set.name, prompt, completion, reward));
+            }
+        }
+    }
+    let tokens = answers.iter().flatten().flatten().map(|(one, _)| one.len() as u64).sum();
+    Ok(Evaluated { version, sets, samples, tokens, retried })
+}
+
+async fn answer<G: Generator, R: Grader>(
+    floor: &Floor<G, R>,
+    version: PolicyVersion,
+    set: usize,
+    index: usize,
+    retried: &mut Vec<(u32, String)>,
+) -> Result<Answers, EngineError> {
+    let prompt = &floor.settings.evaluation_sets[set].prompts[index];
+    let request = floor.settings.evaluation_request(version.0, set, index, prompt);
+    let asked = request.count;
+    let completions = floor
+        .generate(request, Role::Evaluate, retried)
+        .await
+        .map_err(|source| EngineError::Evaluating { version, source })?;
+    if completions.len() != asked as usize {
+        return Err(EngineError::WrongCount { asked, returned: completions.len() });
+    }
+    let versions = completions.iter().flat_map(|completion| &completion.versions);
+    if let Some(found) = versions.copied().find(|found| *found != version) {
+        return Err(EngineError::MixedEvaluation { version, found });
+    }
+    floor.verdicts(prompt, completions).await
+}
+
+fn report(name: &str, answers: &[Answers], pass_at: &[u32]) -> SetReport {
+    let (mut judged, mut passed, mut failed, mut truncated, mut tokens) = (0_u64, 0, 0, 0, 0);
+    let mut by_prompt: Vec<(u64, u64)> = Vec::new();
+    for answers in answers {
+        let (mut of_prompt, mut right) = (0, 0);
+        for (completion, verdict) in answers {
+            tokens += completion.len() as u64;
+            truncated += u64::from(completion.is_truncated());
+            match verdict {
+                Ok(reward) => {
+                    of_prompt += 1;
+                    right += u64::from(reward.is_correct);
+                }
+                Err(_) => failed += 1,
+            }
+        }
+        judged += of_prompt;
+        passed += right;
+        if of_prompt > 0 {
+            by_prompt.push((of_prompt, right));
+        }
+    }
+    let all = (judged + failed).max(1) as f64;
+    let pass_at = pass_at.iter().map(|k| PassAt { k: *k, value: pass_at_k(&by_prompt, *k) });
+    SetReport {
+        name: name.to_owned(),
+        pass_rate: passed as f64 / judged.max(1) as f64,
+        prompts: by_prompt.len() as u32,
+        samples: judged,
+        failed,
+        pass_at: pass_at.collect(),
+        truncated_share: truncated as f64 / all,
+        mean_tokens: tokens as f64 / all,
+    }
+}
+
+/// 1 − C(n − c, k) / C(n, k), averaged over prompts (Chen et al., arXiv 2107.03374): the chance
+/// that one of k of the n completions is right. Prompts with fewer than k verdicts are left out.
+fn pass_at_k(prompts: &[(u64, u64)], k: u32) -> f64 {
+    let k = u64::from(k);
+    let (mut sum, mut count) = (0.0, 0);
+    for (judged, right) in prompts.iter().filter(|(judged, _)| *judged >= k) {
+        let wrong = judged - right;
+        let none_right: f64 = if wrong < k {
+            0.0
+        } else {
+            (0..k).map(|i| (wrong - i) as f64 / (judged - i) as f64).product()
+        };
+        sum += 1.0 - none_right;
+        count += 1;
+    }
+    if count == 0 { 0.0 } else { sum / f64::from(count) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// C(n − c, k) / C(n, k) by listing every choice of k completions.
+    fn by_counting(judged: u64, right: u64, k: u32) -> f64 {
+        let (mut all, mut hit) = (0, 0);
+        for choice in 0_u64..1 << judged {
+            if choice.count_ones() == k {
+                all += 1;
+                hit += u64::from(choice & ((1 << right) - 1) != 0);
+            }
+        }
+        hit as f64 / f64::from(all)
+    }
+
+    #[test]
+    fn pass_at_k_is_the_share_of_choices_with_a_right_one() {
+        for judged in 1..=6 {
+            for right in 0..=judged {
+                for k in 1..=judged as u32 {
+                    let found = pass_at_k(&[(judged, right)], k);
+                    let expected = by_counting(judged, right, k);
+                    assert!((found - expected).abs() < 1e-12, "{judged} {right} {k}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The live forecast: refits the curve after each evaluation.
+
+use scalerl_curve::{FitOptions, fit};
+use scalerl_journal::{Axis, EvaluationPoint, ForecastReport};
+use scalerl_recipe as recipe;
+use scalerl_rollout::PolicyVersion;
+
+/// "What would twice the compute buy?"
+const FACTOR: f64 = 2.0;
+
+/// What the points so far say; `None` while there are too few of them, or no compute yet.
+pub(crate) fn forecast(points: &[EvaluationPoint], axis: Axis) -> Option<ForecastReport> {
+    let series = EvaluationPoint::series(points, axis).ok()?;
+    let found = fit(&series, &FitOptions::default()).ok()?;
+    let last = points.last()?;
+    let compute = last.compute(axis);
+    let (gain, ahead) = (found.gain(FACTOR), found.forecast(compute * FACTOR));
+    let report = ForecastReport {
+        version: PolicyVersion(last.step),
+        axis,
+        compute,
+        value: found.forecast(compute).value,
+        gain: (gain.value, gain.low, gain.high),
+        at_twice: (ahead.value, ahead.low, ahead.high),
+        ceiling: (found.ceiling.value, found.ceiling.low, found.ceiling.high),
+        verdict: found.verdict.to_string(),
+    };
+    is_finite(&report).then_some(report)
+}
+
+/// A number that is not finite cannot be written down as JSON.
+fn is_finite(report: &ForecastReport) -> bool {
+    let (gain, ahead, ceiling) = (report.gain, report.at_twice, report.ceiling);
+    [
+        report.compute,
+        report.value,
+        gain.0,
+        gain.1,
+        gain.2,
+        ahead.0,
+        ahead.1,
+        ahead.2,
+        ceiling.0,
+        ceiling.1,
+        ceiling.2.unwrap_or(0.0),
+    ]
+    .iter()
+    .all(|number| number.is_finite())
+}
+
+/// The recipe's word for an axis as the journal's.
+pub(crate) fn axis_of(axis: &recipe::Axis) -> Axis {
+    match axis {
+        recipe::Axis::DeviceHours => Axis::DeviceHours,
+        recipe::Axis::Tokens => Axis::Tokens,
+        recipe::Axis::Flops => Axis::Flops,
+        recipe::Axis::Steps => Axis::Steps,
+    }
+}

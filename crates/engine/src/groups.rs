@@ -1,0 +1,148 @@
+//! A group on its way through the engine, and how it is written into a checkpoint.
+//!
+//! ```text
+//! Ticket (in flight) --judged--> Ready (arrived --examined--> pooled --cut--> in a Formed batch)
+//! ```
+//!
+//! Each keeps its slot; what drops the last of them frees the slot.
+
+use scalerl_journal::{BatchReport, Fate, GroupReport};
+use scalerl_objective::plan::PlanReport;
+use scalerl_rollout::{Batch, Completion, Group, GroupId, PolicyVersion};
+use serde::{Deserialize, Serialize};
+
+use crate::{sampling::Judged, slots::Slot, source::Handout};
+
+/// A group that has a slot and is being sampled, or is about to be.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    pub(crate) id: GroupId,
+    pub(crate) handout: Handout,
+    /// The generator's version when it was admitted.
+    pub(crate) admitted: PolicyVersion,
+    pub(crate) slot: Slot,
+}
+
+/// A group with its verdicts.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    pub(crate) ticket: Ticket,
+    pub(crate) judged: Judged,
+}
+
+/// The groups of one step.
+#[derive(Debug)]
+pub(crate) struct Formed {
+    pub(crate) ready: Vec<Ready>,
+    /// A step holds as many slots as a full batch, however small it is.
+    pub(crate) padding: Vec<Slot>,
+}
+
+/// Where a group stood when a checkpoint was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Stage {
+    /// Half written: sampled again after a resume.
+    InFlight,
+    /// Judged, not examined yet.
+    Arrived,
+    /// Examined, in no batch yet.
+    Pooled,
+    /// In the batch with this index of the phase.
+    Queued(usize),
+}
+
+/// One line of a checkpoint's `groups.jsonl`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SavedGroup {
+    pub(crate) id: GroupId,
+    pub(crate) handout: Handout,
+    pub(crate) admitted: PolicyVersion,
+    pub(crate) stage: Stage,
+    pub(crate) judged: Option<Judged>,
+}
+
+impl Ticket {
+    pub(crate) fn saved(&self) -> SavedGroup {
+        SavedGroup {
+            id: self.id,
+            handout: self.handout.clone(),
+            admitted: self.admitted,
+            stage: Stage::InFlight,
+            judged: None,
+        }
+    }
+}
+
+impl Ready {
+    pub(crate) fn saved(&self, stage: Stage) -> SavedGroup {
+        SavedGroup { stage, judged: Some(self.judged.clone()), ..self.ticket.saved() }
+    }
+
+    pub(crate) fn group(&self) -> Group {
+        Group {
+            id: self.ticket.id,
+            prompt: self.ticket.handout.prompt.clone(),
+            rollouts: self.judged.rollouts.clone(),
+        }
+    }
+
+    pub(crate) fn passed(&self) -> u32 {
+        self.judged.rollouts.iter().filter(|rollout| rollout.reward.is_correct).count() as u32
+    }
+
+    /// What the journal says about it.
+    pub(crate) fn report(&self, fate: Fate) -> GroupReport {
+        let rollouts = &self.judged.rollouts;
+        let count = |is: fn(&Completion) -> bool| {
+            rollouts.iter().filter(|rollout| is(&rollout.completion)).count() as u32
+        };
+        let versions = || rollouts.iter().flat_map(|rollout| &rollout.completion.versions);
+        GroupReport {
+            group: self.ticket.id,
+            prompt: self.ticket.handout.prompt.id.clone(),
+            place: self.ticket.handout.place,
+            admitted: self.ticket.admitted,
+            versions: versions().min().copied().zip(versions().max().copied()),
+            passed: self.passed(),
+            judged: rollouts.len() as u32,
+            failed: self.judged.failures.len() as u32,
+            truncated: count(Completion::is_truncated),
+            interrupted: count(Completion::is_interrupted),
+            tokens: self.judged.tokens,
+            fate,
+        }
+    }
+}
+
+impl Formed {
+    pub(crate) fn batch(&self, version: PolicyVersion) -> Batch {
+        Batch { version, groups: self.ready.iter().map(Ready::group).collect() }
+    }
+
+    pub(crate) fn into_slots(self) -> Vec<Slot> {
+        self.ready.into_iter().map(|ready| ready.ticket.slot).chain(self.padding).collect()
+    }
+
+    /// What the journal says about it.
+    pub(crate) fn report(&self, plan: &PlanReport) -> BatchReport {
+        let rollouts = || self.ready.iter().flat_map(|ready| &ready.judged.rollouts);
+        let all = (plan.completions.max(1)) as f64;
+        let passed = rollouts().filter(|rollout| rollout.reward.is_correct).count();
+        let tokens: usize = rollouts().map(|rollout| rollout.completion.len()).sum();
+        BatchReport {
+            groups: self.ready.iter().map(|ready| ready.ticket.id).collect(),
+            zero_variance: plan.zero_variance_groups.clone(),
+            trained_groups: plan.trained_groups as u32,
+            completions: plan.completions as u32,
+            trained_completions: plan.trained_completions as u32,
+            trained_tokens: plan.trained_tokens as u64,
+            truncated_share: plan.truncated as f64 / all,
+            interrupted_share: plan.interrupted as f64 / all,
+            mean_reward: plan.mean_reward,
+            pass_rate: passed as f64 / all,
+            mean_tokens: tokens as f64 / all,
+            advantage_deviation: plan.advantage_deviation,
+        }
+    }
+}

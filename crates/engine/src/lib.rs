@@ -1,0 +1,110 @@
+//! The asynchronous loop between generator and trainer. It never sees a tensor.
+//!
+//! ```text
+//!            Handout               Sampled                     Formed
+//! prompts ----------> sampling tasks -------> conductor --------------> trainer's seat
+//!   (slots)            | generate              | examine, pool, cut        | plan, step, publish
+//!                      | verdicts              |                           |
+//!                      '--- generator <--adopt-+<------- WeightHandle -----'
+//!                               ^              |
+//!                               '--evaluation--+--> forecast, journal, checkpoints
+//! ```
+//!
+//! | loop or task | waits for | what ends the wait |
+//! |---|---|---|
+//! | conductor (`conductor.rs`) | the next task to end, a request to stop, the budget's end | any of them; it owns all tasks, and dropping it drops them |
+//! | sampling, one per slot (`sampling.rs`) | the generator, then all verdicts | an answer, an error, a deadline |
+//! | verdict, one per completion (`sampling.rs`) | the grader | a verdict, an error, `task.verifier_timeout_s` |
+//! | step, publish, save (`conductor/training.rs`, `saving.rs`) | the trainer's thread (`seat.rs`) | an answer, the thread's end, a deadline |
+//! | trainer's thread (`seat.rs`) | its next command | a command, or the seat being dropped |
+//! | adopt (`conductor/training.rs`) | the generator to take weights between two decode steps | an answer, an error, a deadline |
+//! | evaluation (`evaluate.rs`) | generator and graders, like sampling | the same |
+//! | forecast, sums of a checkpoint | a blocking thread | its end |
+//!
+//! Admission (`slots.rs`) and the choice of batches (`window.rs`) together keep every rollout
+//! within the recipe's lag; docs/design/staleness.md has the proof. Any task's error ends the run
+//! with that error, after a checkpoint where the trainer still answers. What a run leaves behind is
+//! docs/runs.md.
+//!
+//! Not here: generators and trainers that exist (`worker`); prompts and verifiers (`scalerl-task`,
+//! connected in [`task`] through [`PromptSource`] and [`Grader`]).
+
+mod conductor;
+mod error;
+mod evaluate;
+pub mod fake;
+mod forecast;
+mod groups;
+mod meter;
+mod pen;
+mod sampling;
+mod scheme;
+mod seat;
+mod settings;
+mod signals;
+mod slots;
+mod source;
+mod state;
+pub mod task;
+mod watch;
+mod window;
+
+use std::{path::PathBuf, sync::Arc};
+
+use scalerl_journal::{Event, Ledger, RunFolder, StopReason};
+use scalerl_rollout::{Generator, PolicyVersion};
+use tokio::sync::mpsc;
+
+pub use error::EngineError;
+pub use seat::{OwnThread, Seat, Simulated};
+pub use settings::{Deadlines, Devices, EvaluationSet, Phrases, Settings};
+pub use signals::{never, on_signals};
+pub use slots::{Slot, Slots};
+pub use source::{Grader, GraderError, Handout, PassRecord, PromptSource, SourceError};
+
+use conductor::Conductor;
+
+/// The parts of a run.
+#[derive(Debug)]
+pub struct Run<G, S, P, R> {
+    /// What is fixed.
+    pub settings: Settings,
+    /// Samples; shared by all sampling tasks.
+    pub generator: Arc<G>,
+    /// Trains.
+    pub trainer: S,
+    /// Hands out prompts.
+    pub prompts: P,
+    /// Judges; shared by all verdicts.
+    pub grader: Arc<R>,
+    /// A message asks the run to finish its step, save and end. Closing it asks for nothing.
+    pub stop: mpsc::Receiver<()>,
+    /// Gets every event as it is written, for a terminal.
+    pub observer: Option<mpsc::UnboundedSender<Event>>,
+}
+
+/// How a run ended in order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunEnd {
+    /// Why.
+    pub reason: StopReason,
+    /// Steps taken.
+    pub version: PolicyVersion,
+    /// What was spent on them.
+    pub ledger: Ledger,
+    /// Where everything is.
+    pub folder: PathBuf,
+}
+
+/// Runs to the end: a new run if the folder has no events yet, else from its newest checkpoint.
+///
+/// Dropping the future is as safe as killing the process: the folder can be resumed.
+pub async fn run<G, S, P, R>(folder: RunFolder, run: Run<G, S, P, R>) -> Result<RunEnd, EngineError>
+where
+    G: Generator,
+    S: Seat,
+    P: PromptSource,
+    R: Grader,
+{
+    Conductor::open(folder, run).await?.conduct().await
+}

@@ -1,0 +1,317 @@
+//! Everything that is worth a line in `events.jsonl`.
+//!
+//! One line is one [`Event`]: the format's number, the time, and what happened. Carriers of
+//! `rollout` are written as they are. Two kinds of events must be told apart: those of the run's
+//! *history* (groups, steps, evaluations …), which a resumed run repeats exactly where it is
+//! deterministic, and those of a *session* (started, resumed, checkpoint …), which depend on who
+//! stopped the process and when.
+//!
+//! A new field gets a default, a changed meaning a new [`FORMAT`].
+
+use scalerl_rollout::{GroupId, PolicyVersion, PromptId, StepReport};
+use serde::{Deserialize, Serialize};
+
+use crate::{ledger::Ledger, points::Axis};
+
+/// Number of the format this release writes.
+pub(crate) const FORMAT: u32 = 1;
+
+/// One line of `events.jsonl`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// The format's number.
+    pub v: u32,
+    /// Unix time in seconds.
+    pub at: f64,
+    /// What happened.
+    #[serde(flatten)]
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+pub enum What {
+    /// Session: a new run.
+    Started { run: String, seed: u64, devices: f64 },
+    /// Session: the run goes on from a checkpoint; of the lines before this one, the first `kept`
+    /// count. `lost` is what the undone ones had cost.
+    Resumed { version: PolicyVersion, kept: usize, lost: Ledger, buffered_groups: usize },
+    /// Session: a group that was half written when its process ended is sampled again from its
+    /// beginning.
+    SampledAgain { group: GroupId, prompt: PromptId, place: Place },
+    /// A group was judged. Every prompt handed out ends in exactly one of these.
+    Group(GroupReport),
+    /// A verifier failed on a completion, which leaves its group.
+    VerifierFailed { group: GroupId, completion: u32, reason: String },
+    /// Session: a generator failed on a group, or in an evaluation, and was asked again.
+    GeneratorRetried { group: Option<GroupId>, attempt: u32, reason: String },
+    /// One optimizer step.
+    Step { lag: u64, batch: BatchReport, report: StepReport, ledger: Ledger },
+    /// A batch in which nothing carried loss: no step was taken.
+    EmptyBatch { version: PolicyVersion, batch: BatchReport, ledger: Ledger },
+    /// Session: the generator took these weights.
+    Adopted { version: PolicyVersion },
+    /// The evaluation sets, measured with one version. `spent` is the ledger when that version was
+    /// made: the compute of the point. A pipeline spends more while it is measured.
+    Evaluation {
+        version: PolicyVersion,
+        primary: String,
+        sets: Vec<SetReport>,
+        spent: Ledger,
+        ledger: Ledger,
+    },
+    /// What the curve so far says about more compute.
+    Forecast(ForecastReport),
+    /// A bad sign has lasted for as long as the recipe is patient.
+    Warning { version: PolicyVersion, sign: BadSign, value: f64, threshold: f64, steps: u32 },
+    /// Session: a checkpoint is whole on disk.
+    Checkpoint { version: PolicyVersion, folder: String },
+    /// Session: the run has ended as it should.
+    Stopped { version: PolicyVersion, reason: StopReason, ledger: Ledger },
+    /// Session: the run has ended with an error.
+    Failed { version: PolicyVersion, error: String, ledger: Ledger },
+}
+
+/// One hand-out of a prompt: where in which epoch of which data set. Made by the prompt source,
+/// unique in a run.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+pub struct Place {
+    /// Index of the data set.
+    pub dataset: u32,
+    /// Epoch of that data set, from 0.
+    pub epoch: u64,
+    /// Position in the epoch's order.
+    pub position: u64,
+}
+
+/// What became of one group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GroupReport {
+    /// The group.
+    pub group: GroupId,
+    /// Its prompt.
+    pub prompt: PromptId,
+    /// Its hand-out.
+    pub place: Place,
+    /// Version of the generator when sampling began.
+    pub admitted: PolicyVersion,
+    /// Oldest and newest version among its tokens; `None` when nothing was written.
+    pub versions: Option<(PolicyVersion, PolicyVersion)>,
+    /// Right completions.
+    pub passed: u32,
+    /// Judged completions.
+    pub judged: u32,
+    /// Completions whose verifier failed.
+    pub failed: u32,
+    /// Completions that ran out of their budget.
+    pub truncated: u32,
+    /// Completions whose thinking was cut.
+    pub interrupted: u32,
+    /// Tokens of all completions.
+    pub tokens: u64,
+    /// Where it went.
+    pub fate: Fate,
+}
+
+/// Where a judged group went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fate {
+    /// To a batch; the `step` that lists it has trained on it.
+    Batch,
+    /// Left for good because all rewards were equal and another takes its place (refill).
+    ZeroVariance,
+    /// Left because no completion was judged.
+    NotJudged,
+}
+
+/// What one step was made of.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct BatchReport {
+    /// Groups of the batch, in the order of the batch.
+    pub groups: Vec<GroupId>,
+    /// Those without variance, dropped by the filter.
+    pub zero_variance: Vec<GroupId>,
+    /// Groups with at least one token that carries loss: the effective batch.
+    pub trained_groups: u32,
+    /// Completions of the batch.
+    pub completions: u32,
+    /// Completions that carry loss.
+    pub trained_completions: u32,
+    /// Tokens that carry loss.
+    pub trained_tokens: u64,
+    /// Share of completions that ran out of their budget.
+    pub truncated_share: f64,
+    /// Share of completions whose thinking was cut.
+    pub interrupted_share: f64,
+    /// Mean reward as graded.
+    pub mean_reward: f64,
+    /// Share of right completions.
+    pub pass_rate: f64,
+    /// Mean tokens of a completion.
+    pub mean_tokens: f64,
+    /// Standard deviation of the advantages.
+    pub advantage_deviation: f64,
+}
+
+/// One evaluation set, measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SetReport {
+    /// Its name.
+    pub name: String,
+    /// Mean over prompts and generations (mean@m).
+    pub pass_rate: f64,
+    /// Prompts with at least one judged completion.
+    pub prompts: u32,
+    /// Judged completions.
+    pub samples: u64,
+    /// Completions whose verifier failed.
+    pub failed: u64,
+    /// pass@k, unbiased, for each k of the recipe.
+    pub pass_at: Vec<PassAt>,
+    /// Share of completions that ran out of their budget.
+    pub truncated_share: f64,
+    /// Mean tokens of a completion.
+    pub mean_tokens: f64,
+}
+
+/// pass@k of a set.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct PassAt {
+    /// Completions drawn.
+    pub k: u32,
+    /// Probability that one of them is right.
+    pub value: f64,
+}
+
+/// What a fit of the points so far says. Intervals are 90 %.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ForecastReport {
+    /// Version of the last evaluation.
+    pub version: PolicyVersion,
+    /// The compute axis.
+    pub axis: Axis,
+    /// Compute of the last evaluation.
+    pub compute: f64,
+    /// The curve there.
+    pub value: f64,
+    /// What twice the compute buys: best value and interval.
+    pub gain: (f64, f64, f64),
+    /// One new measurement at twice the compute: best value and interval.
+    pub at_twice: (f64, f64, f64),
+    /// The ceiling: best value, lower end, upper end where the points bound it.
+    pub ceiling: (f64, f64, Option<f64>),
+    /// What the fit is worth, in one or two words.
+    pub verdict: String,
+}
+
+/// What the stability watch looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BadSign {
+    /// Many completions run out of their budget.
+    Truncation,
+    /// Few tokens carry most of the weight of the ratios.
+    EffectiveSampleShare,
+    /// The policy has hardly any choice left.
+    EntropyCollapse,
+    /// The gradient is far longer than it was.
+    GradientNorm,
+    /// A ratio of trainer to generator is out of all proportion.
+    RatioExtreme,
+    /// The pass rate of training has fallen far below its best.
+    RewardCollapse,
+}
+
+/// Why a run ended in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StopReason {
+    /// Somebody asked (SIGINT, SIGTERM).
+    Asked,
+    /// The budget of optimizer steps.
+    Steps,
+    /// The budget of device-hours.
+    DeviceHours,
+    /// The budget of hours by the clock.
+    WallHours,
+    /// The budget of generated tokens.
+    Tokens,
+    /// The primary pass rate has reached the target.
+    Target,
+    /// Twice the compute is forecast to buy less than the recipe asks for.
+    ForecastGain,
+    /// A bad sign has lasted, and the recipe says stop.
+    Unstable,
+    /// Every prompt is solved or excluded.
+    NoPrompts,
+    /// Many batches in a row had nothing to teach.
+    NothingToLearn,
+}
+
+impl What {
+    /// Whether it belongs to the process and not to the history of the run.
+    pub fn is_of_session(&self) -> bool {
+        matches!(
+            self,
+            Self::Started { .. }
+                | Self::Resumed { .. }
+                | Self::SampledAgain { .. }
+                | Self::GeneratorRetried { .. }
+                | Self::Adopted { .. }
+                | Self::Checkpoint { .. }
+                | Self::Stopped { .. }
+                | Self::Failed { .. }
+        )
+    }
+
+    /// The ledger it carries.
+    pub fn ledger(&self) -> Option<&Ledger> {
+        match self {
+            Self::Step { ledger, .. }
+            | Self::EmptyBatch { ledger, .. }
+            | Self::Evaluation { ledger, .. }
+            | Self::Stopped { ledger, .. }
+            | Self::Failed { ledger, .. } => Some(ledger),
+            _ => None,
+        }
+    }
+
+    /// The same with everything a clock has measured set to 0, for comparing two runs. `None` for
+    /// a forecast over device-hours, which is made of measured times.
+    pub fn without_times(&self) -> Option<Self> {
+        let mut what = self.clone();
+        match &mut what {
+            Self::Forecast(report) if report.axis == Axis::DeviceHours => return None,
+            Self::Step { report, ledger, .. } => {
+                report.seconds = 0.0;
+                *ledger = ledger.without_times();
+            }
+            Self::Evaluation { spent, ledger, .. } => {
+                *spent = spent.without_times();
+                *ledger = ledger.without_times();
+            }
+            Self::EmptyBatch { ledger, .. }
+            | Self::Stopped { ledger, .. }
+            | Self::Failed { ledger, .. } => *ledger = ledger.without_times(),
+            _ => {}
+        }
+        Some(what)
+    }
+
+    /// Whether the disk must have it before the run goes on.
+    pub(crate) fn is_synced(&self) -> bool {
+        matches!(
+            self,
+            Self::Started { .. }
+                | Self::Resumed { .. }
+                | Self::Evaluation { .. }
+                | Self::Checkpoint { .. }
+                | Self::Stopped { .. }
+                | Self::Failed { .. }
+        )
+    }
+}

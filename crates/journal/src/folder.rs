@@ -1,0 +1,184 @@
+//! A run's folder: where things are, who may write, and the files written once.
+
+use std::{
+    collections::BTreeMap,
+    fs::{File, TryLockError},
+    path::{Path, PathBuf},
+};
+
+use scalerl_rollout::PolicyVersion;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    checkpoint::Checkpoints,
+    durable::{create_folder, remove_unfinished, write_json, write_whole},
+    error::JournalError,
+    points::{EvaluationPoint, append_point, write_points},
+    samples::{Sample, write_samples},
+};
+
+/// What a run ran on. Made by the CLI.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Environment {
+    /// Release of scalerl.
+    pub scalerl: String,
+    /// Commit it was built from.
+    pub commit: Option<String>,
+    /// The command line.
+    pub command: Vec<String>,
+    /// Unix time of the start, in seconds.
+    pub started_at: f64,
+    /// Devices held, one name each.
+    pub devices: Vec<String>,
+    /// Operating system and processor.
+    pub machine: String,
+    /// Versions of libraries that numbers depend on.
+    pub libraries: BTreeMap<String, String>,
+}
+
+/// The folder of one run. Holding one made by [`RunFolder::create`] or [`RunFolder::claim`] is
+/// the right to write.
+#[derive(Debug)]
+pub struct RunFolder {
+    path: PathBuf,
+    /// The operating system frees it with the process, however that ends.
+    _lock: Option<File>,
+}
+
+impl RunFolder {
+    /// Makes the folder of a new run.
+    pub fn create(
+        path: &Path,
+        recipe: &str,
+        environment: &Environment,
+    ) -> Result<Self, JournalError> {
+        let folder = Self { path: path.to_owned(), _lock: None };
+        if folder.events().exists() || folder.recipe().exists() {
+            return Err(JournalError::Exists { path: path.to_owned() });
+        }
+        create_folder(path)?;
+        create_folder(&folder.samples_folder())?;
+        let folder = folder.locked()?;
+        write_json(&folder.environment(), environment)?;
+        write_whole(&folder.recipe(), recipe.as_bytes())?;
+        Ok(folder)
+    }
+
+    /// Takes an existing run to go on with, and removes what a killed writer left half done.
+    pub fn claim(path: &Path) -> Result<Self, JournalError> {
+        let folder = Self::open(path)?.locked()?;
+        create_folder(&folder.samples_folder())?;
+        remove_unfinished(&folder.path)?;
+        remove_unfinished(&folder.samples_folder())?;
+        Ok(folder)
+    }
+
+    /// An existing run, for reading.
+    pub fn open(path: &Path) -> Result<Self, JournalError> {
+        let folder = Self { path: path.to_owned(), _lock: None };
+        if !folder.recipe().exists() {
+            return Err(JournalError::NotARun { path: path.to_owned(), missing: "recipe.toml" });
+        }
+        Ok(folder)
+    }
+
+    fn locked(self) -> Result<Self, JournalError> {
+        let path = self.path.join("run.lock");
+        let lock = File::create(&path).map_err(JournalError::io("create", &path))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { _lock: Some(lock), ..self }),
+            Err(TryLockError::WouldBlock) => Err(JournalError::Locked { path: self.path }),
+            Err(TryLockError::Error(error)) => Err(JournalError::io("lock", path)(error)),
+        }
+    }
+
+    /// The folder itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The run's name: the folder's.
+    pub fn name(&self) -> String {
+        let named = self.path.file_name().map(ToOwned::to_owned).or_else(|| {
+            self.path.canonicalize().ok().and_then(|path| path.file_name().map(ToOwned::to_owned))
+        });
+        named.map_or_else(|| "run".into(), |name| name.to_string_lossy().into_owned())
+    }
+
+    /// The resolved recipe.
+    pub fn recipe(&self) -> PathBuf {
+        self.path.join("recipe.toml")
+    }
+
+    /// Program, commit, devices.
+    pub fn environment(&self) -> PathBuf {
+        self.path.join("environment.json")
+    }
+
+    /// Everything that happened.
+    pub fn events(&self) -> PathBuf {
+        self.path.join("events.jsonl")
+    }
+
+    /// The points of the primary set, or of another.
+    pub fn points(&self, other_set: Option<&str>) -> PathBuf {
+        match other_set {
+            None => self.path.join("points.jsonl"),
+            Some(set) => self.path.join(format!("points.{}.jsonl", file_name(set))),
+        }
+    }
+
+    /// Completions of all evaluations.
+    pub fn samples_folder(&self) -> PathBuf {
+        self.path.join("samples")
+    }
+
+    /// Completions of one evaluation.
+    pub fn samples(&self, version: PolicyVersion) -> PathBuf {
+        self.samples_folder().join(format!("step-{:06}.jsonl", version.0))
+    }
+
+    /// The checkpoints, for reading.
+    pub fn checkpoints(&self) -> Checkpoints {
+        Checkpoints::at(self.path.join("checkpoints"))
+    }
+
+    /// The checkpoints, for the process that writes.
+    pub fn own_checkpoints(&self) -> Result<Checkpoints, JournalError> {
+        Checkpoints::open(self.path.join("checkpoints"))
+    }
+
+    /// Adds a point of the primary set, or of another.
+    pub fn add_point(
+        &self,
+        other_set: Option<&str>,
+        point: &EvaluationPoint,
+    ) -> Result<(), JournalError> {
+        append_point(&self.points(other_set), point)
+    }
+
+    /// Writes the points of a set anew, after a resume.
+    pub fn rewrite_points(
+        &self,
+        other_set: Option<&str>,
+        points: &[EvaluationPoint],
+    ) -> Result<(), JournalError> {
+        write_points(&self.points(other_set), points)
+    }
+
+    /// Keeps completions of one evaluation.
+    pub fn write_samples(
+        &self,
+        version: PolicyVersion,
+        samples: &[Sample],
+    ) -> Result<(), JournalError> {
+        write_samples(&self.samples(version), samples)
+    }
+}
+
+/// A set's name as a part of a file's name.
+fn file_name(set: &str) -> String {
+    let is_safe = |letter: char| letter.is_alphanumeric() || "-_.".contains(letter);
+    set.chars().map(|letter| if is_safe(letter) { letter } else { '_' }).collect()
+}

@@ -1,0 +1,50 @@
+//! What a run writes down, and reading it back at any moment.
+//!
+//! ```text
+//! RUN/
+//!   recipe.toml        the resolved recipe             written once, whole
+//!   environment.json   program, commit, devices        written once, whole
+//!   events.jsonl       everything that happened        appended, one line per event
+//!   points.jsonl       evaluations, as `scalerl fit` reads them   derived from the events
+//!   points.SET.jsonl   the same for every other evaluation set
+//!   samples/           completions to read, one file per evaluation
+//!   checkpoints/       step-000042/ …                  appear whole or not at all
+//!   run.lock           held by the process that writes
+//! ```
+//!
+//! **What survives what.** An event reaches the kernel before the engine goes on, so a killed
+//! process loses none. It reaches the disk (fsync) with evaluations, checkpoints and the end of a
+//! run, so a power cut loses at most what came after the last of those, and a resume starts from a
+//! checkpoint anyway. A torn last line is left out on reading and cut off before writing goes on.
+//!
+//! **Undoing.** A resumed run goes on from its checkpoint; what came after that checkpoint did
+//! not happen as far as the policy is concerned. The lines stay where they are and the `resumed`
+//! event says how many count; [`History`] does the arithmetic.
+//!
+//! Not here: what is worth recording when (`engine`), drawing it (`board`).
+
+mod checkpoint;
+mod durable;
+mod error;
+mod event;
+mod folder;
+mod history;
+mod ledger;
+mod log;
+mod points;
+mod reading;
+mod samples;
+
+pub use checkpoint::{Checkpoint, Checkpoints, Damaged, Draft};
+pub use error::JournalError;
+pub use event::{
+    BadSign, BatchReport, Event, Fate, ForecastReport, GroupReport, PassAt, Place, SetReport,
+    StopReason, What,
+};
+pub use folder::{Environment, RunFolder};
+pub use history::History;
+pub use ledger::{Ledger, RoleSeconds};
+pub use log::{EventLog, read_events};
+pub use points::{Axis, EvaluationPoint};
+pub use reading::{Reading, Status, Summary};
+pub use samples::{Sample, read_samples};

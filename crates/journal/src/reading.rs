@@ -1,0 +1,155 @@
+//! A whole run, rebuilt from its folder while it is alive or after it has ended.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use scalerl_rollout::PolicyVersion;
+use serde::Serialize;
+
+use crate::{
+    checkpoint::Checkpoint,
+    error::JournalError,
+    event::{Event, ForecastReport, StopReason, What},
+    folder::{Environment, RunFolder},
+    history::History,
+    ledger::Ledger,
+    log::read_events,
+    points::EvaluationPoint,
+};
+
+/// Everything a folder says.
+#[derive(Debug)]
+pub struct Reading {
+    /// The run's name.
+    pub name: String,
+    /// The resolved recipe, as TOML.
+    pub recipe: String,
+    /// What it ran on.
+    pub environment: Environment,
+    /// What happened, and what was undone.
+    pub history: History,
+    /// Whole checkpoints, oldest first.
+    pub checkpoints: Vec<Checkpoint>,
+}
+
+/// Where a run stands, by its last event.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "status", rename_all = "kebab-case")]
+pub enum Status {
+    /// No end was recorded: it is alive, or was killed.
+    Open,
+    /// It ended in order.
+    Stopped { reason: StopReason },
+    /// It ended with an error.
+    Failed { error: String },
+}
+
+/// A run in numbers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    /// The run's name.
+    pub run: String,
+    /// Where it stands.
+    #[serde(flatten)]
+    pub status: Status,
+    /// Optimizer steps taken.
+    pub version: PolicyVersion,
+    /// What was spent on them.
+    pub ledger: Ledger,
+    /// What was spent on work that kills have undone.
+    pub lost: Ledger,
+    /// Groups judged.
+    pub groups: usize,
+    /// Completions whose verifier failed.
+    pub verifier_failures: usize,
+    /// Largest lag of a step.
+    pub largest_lag: u64,
+    /// The last evaluation of the primary set.
+    pub pass_rate: Option<f64>,
+}
+
+impl Reading {
+    /// Reads a folder; a torn last line and unfinished checkpoints are passed over.
+    pub fn load(path: &Path) -> Result<Self, JournalError> {
+        let folder = RunFolder::open(path)?;
+        let recipe = folder.recipe();
+        let text = fs::read_to_string(&recipe).map_err(JournalError::io("read", &recipe))?;
+        let environment = folder.environment();
+        let bytes = fs::read(&environment).map_err(JournalError::io("read", &environment))?;
+        let environment = serde_json::from_slice(&bytes).map_err(|error| {
+            JournalError::BadFile { path: environment, problem: error.to_string() }
+        })?;
+        Ok(Self {
+            name: folder.name(),
+            recipe: text,
+            environment,
+            history: History::of(read_events(&folder.events())?),
+            checkpoints: folder.checkpoints().list()?,
+        })
+    }
+
+    /// The evaluations of the primary set.
+    pub fn points(&self) -> Vec<EvaluationPoint> {
+        self.history.points_by_set(&self.name).remove(&None).unwrap_or_default()
+    }
+
+    /// The forecasts, in the order they were made.
+    pub fn forecasts(&self) -> impl Iterator<Item = &ForecastReport> {
+        self.history.events.iter().filter_map(|event| match &event.what {
+            What::Forecast(report) => Some(report),
+            _ => None,
+        })
+    }
+
+    /// Where the run stands.
+    pub fn status(&self) -> Status {
+        match self.history.events.last().map(|event| &event.what) {
+            Some(What::Stopped { reason, .. }) => Status::Stopped { reason: *reason },
+            Some(What::Failed { error, .. }) => Status::Failed { error: error.clone() },
+            _ => Status::Open,
+        }
+    }
+
+    /// The run in numbers.
+    pub fn summary(&self) -> Summary {
+        let mut summary = Summary {
+            run: self.name.clone(),
+            status: self.status(),
+            version: PolicyVersion(0),
+            ledger: self.history.ledger(),
+            lost: self.history.lost,
+            groups: 0,
+            verifier_failures: 0,
+            largest_lag: 0,
+            pass_rate: self.points().last().map(|point| point.pass_rate),
+        };
+        for event in &self.history.events {
+            match &event.what {
+                What::Group(_) => summary.groups += 1,
+                What::VerifierFailed { .. } => summary.verifier_failures += 1,
+                What::Step { lag, report, .. } => {
+                    summary.version = report.version;
+                    summary.largest_lag = summary.largest_lag.max(*lag);
+                }
+                _ => {}
+            }
+        }
+        summary
+    }
+}
+
+/// The points of each set, from the events that count.
+pub(crate) fn points_by_set(
+    run: &str,
+    events: &[Event],
+) -> BTreeMap<Option<String>, Vec<EvaluationPoint>> {
+    let mut points: BTreeMap<Option<String>, Vec<EvaluationPoint>> = BTreeMap::new();
+    for event in events {
+        let What::Evaluation { version, primary, sets, spent, .. } = &event.what else { continue };
+        for set in sets {
+            let name = (set.name != *primary).then(|| set.name.clone());
+            let point = EvaluationPoint::new(run, *version, spent, set);
+            points.entry(name).or_default().push(point);
+        }
+    }
+    points
+}
