@@ -1,6 +1,6 @@
 # Every command a user or contributor needs. Each target sets up what it needs by itself.
 
-.PHONY: quickstart setup setup-sandbox test test-models test-gpu check fmt bench fuzz help
+.PHONY: quickstart setup setup-sandbox test test-models test-generate test-gpu check fmt bench fuzz help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -21,8 +21,16 @@ setup-sandbox:
 test: setup setup-sandbox ## every test that needs no GPU, no large download and no real model
 	$$(command -v bwrap >/dev/null && echo env SCALERL_REQUIRE_SANDBOX=1) cargo test --workspace --locked
 
+test-generate: setup ## greedy continuations against transformers; MODEL=folder
+	test -x out/venv/bin/python || python3 -m venv out/venv
+	out/venv/bin/pip install --quiet torch==2.11.0 transformers==5.3.0
+	cargo build --locked -p scalerl
+	out/venv/bin/python scripts/golden/greedy.py target/debug/scalerl $(MODEL)
+
 test-gpu: setup ## the tests that need a CUDA device; fails where there is none
 	SCALERL_REQUIRE_CUDA=1 cargo test --locked -p scalerl-model --test cuda -- --test-threads 1
+	cargo build --release --locked -p scalerl
+	target/release/scalerl bench decode --device cuda --check
 
 # MODELS: more folders to compare, e.g. MODELS="out/smollm2 out/qwen". Needs the network once, for transformers.
 test-models: setup ## our logits against transformers, tiny models and $(MODELS)

@@ -292,7 +292,7 @@ fn a_thousand_exchanges_under_load_lose_no_request_and_mislabel_no_token() {
         };
         let parameters = &weights[version as usize % 2].parameters;
         generator.exchange(parameters, version, mode).unwrap();
-        for _ in 0..1 + dice.below(2) {
+        for _ in 0..=dice.below(2) {
             let report = generator.step().unwrap();
             assert!(report.tokens.iter().all(|(_, _, token)| token.version == version));
             streamed += report.tokens.len();
