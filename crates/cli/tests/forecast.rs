@@ -65,7 +65,6 @@ fn fit_prints_a_table_the_verdict_and_a_chart() {
       Verdict: bounded. The ceiling is bounded by these points: judge more compute by the forecast.
       0.600 was reached at 12.3k GPU-hours.
       0.900 lies above the ceiling.
-      The pass rate is `pass_rate`, found by its name.
     ");
     assert!(outcome.out.contains('●'), "a chart of the points");
 }
