@@ -11,6 +11,7 @@ mod failure;
 mod forecast;
 #[cfg(feature = "train")]
 mod generate;
+#[cfg(feature = "grade")]
 mod grade;
 mod progress;
 mod recipe;
@@ -47,6 +48,7 @@ enum Command {
     #[cfg(feature = "train")]
     Doctor(doctor::Args),
     /// Compare predicted with gold answers, row by row.
+    #[cfg(feature = "grade")]
     Grade(grade::Args),
     /// List, show, check and compare recipes.
     Recipe(recipe::Args),
@@ -77,6 +79,7 @@ fn main() -> ExitCode {
         Command::Generate(args) => generate::run(&args, &mut out),
         #[cfg(feature = "train")]
         Command::Doctor(args) => doctor::run(&args, &mut out),
+        #[cfg(feature = "grade")]
         Command::Grade(args) => grade::run(&args, &mut out),
         Command::Recipe(args) => recipe::run(&args, &mut out),
         Command::Bench(Bench::Fit(args)) => forecast::bench::run(&args, &mut out),
