@@ -45,6 +45,9 @@ pub(crate) struct Args {
     lr: f64,
     #[arg(long, default_value_t = 50)]
     warmup_steps: u64,
+    /// Let the learning rate fall in a line to a tenth over this many steps; 0 keeps it.
+    #[arg(long, default_value_t = 0)]
+    decay_steps: u64,
     #[arg(long, default_value_t = 0.01)]
     weight_decay: f64,
     /// Gradients are scaled down to this norm; 0 leaves them alone.
@@ -84,6 +87,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
         optimizer: AdamWConfig {
             lr: args.lr,
             warmup_steps: args.warmup_steps,
+            decay_steps: args.decay_steps,
             weight_decay: args.weight_decay,
             max_gradient_norm: args.max_gradient_norm,
             epsilon: 1e-8,

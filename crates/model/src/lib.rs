@@ -17,6 +17,7 @@ pub mod cuda;
 pub mod device;
 pub mod error;
 pub mod folder;
+pub mod fresh;
 mod fused;
 pub mod generate;
 pub mod head;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use crate::{
     DataSource, Dataset, Kl, LengthControl, PromptTemplate, RatioGrain, Recipe, RecipeError,
-    Surrogate, Thinking, Verifier, error::Place, load::SHIPPED_MARK, node::Node,
+    Surrogate, Thinking, Verifier, WarmUpExamples, Weights, error::Place, load::SHIPPED_MARK, node::Node,
 };
 
 /// Two keys, why they do not go together, and what to do.
@@ -43,6 +43,9 @@ pub(crate) fn check(recipe: &Recipe, layers: &Node) -> Result<(), RecipeError> {
         evaluation_gives_points,
         pass_at_is_sampled,
         template_shows_the_problem,
+        a_new_model_has_a_shape,
+        a_new_model_has_tokens,
+        synthetic_problems_think_in_their_own_tags,
     ];
     for check in checks {
         check(recipe).map_err(|refusal| {
@@ -270,6 +273,81 @@ fn template_shows_the_problem(recipe: &Recipe) -> Verdict {
     Ok(())
 }
 
+fn a_new_model_has_a_shape(recipe: &Recipe) -> Verdict {
+    let Weights::New { width, heads, kv_heads, experts, active_experts, .. } = recipe.model.weights
+    else {
+        return Ok(());
+    };
+    if recipe.model.path.is_some() {
+        return refuse(
+            "model.path",
+            "model.weights",
+            "weights of type \"new\" make a model from its shape, so there is nothing to read",
+            "leave model.path unset, or take the shape from its config.json: weights = \"random\"",
+        );
+    }
+    // Rotary embeddings turn pairs.
+    if !width.is_multiple_of(2 * heads) || !heads.is_multiple_of(kv_heads) {
+        return refuse(
+            "model.weights.heads",
+            "model.weights.width",
+            format!("{heads} query and {kv_heads} key heads do not share out a width of {width}"),
+            "width must be an even multiple of heads, and heads a multiple of kv_heads",
+        );
+    }
+    if experts > 0 && active_experts > experts {
+        return refuse(
+            "model.weights.active_experts",
+            "model.weights.experts",
+            format!("{active_experts} of {experts} experts cannot read a token"),
+            "lower active_experts",
+        );
+    }
+    Ok(())
+}
+
+fn is_synthetic(dataset: &Dataset) -> bool {
+    !matches!(dataset.source, DataSource::Files { .. })
+}
+
+fn a_new_model_has_tokens(recipe: &Recipe) -> Verdict {
+    if !matches!(recipe.model.weights, Weights::New { .. }) {
+        return Ok(());
+    }
+    let mut datasets = recipe.task.datasets.iter().chain(&recipe.evaluation.datasets);
+    let files = datasets.find(|dataset| !is_synthetic(dataset)).map(|dataset| &dataset.name);
+    let is_read = matches!(recipe.warm_up.examples, WarmUpExamples::File { .. });
+    if files.is_some() || is_read {
+        let what = files.map_or("warm_up.examples".into(), |name| format!("data set \"{name}\""));
+        return refuse(
+            "model.weights",
+            "task.datasets",
+            format!("a new model has only the tokens of synthetic problems, and {what} is read"),
+            "name a folder with config.json and tokenizer.json: model.path and weights = \"random\"",
+        );
+    }
+    Ok(())
+}
+
+fn synthetic_problems_think_in_their_own_tags(recipe: &Recipe) -> Verdict {
+    let mut datasets = recipe.task.datasets.iter().chain(&recipe.evaluation.datasets);
+    let Some(dataset) = datasets.find(|dataset| is_synthetic(dataset)) else { return Ok(()) };
+    let is_theirs = matches!(
+        &recipe.format.thinking,
+        Thinking::Tags { open, close, opened_by_prompt: true }
+            if open == "<think>" && close == "</think>"
+    );
+    if is_theirs {
+        return Ok(());
+    }
+    refuse(
+        "format.thinking",
+        "task.datasets",
+        format!("data set \"{}\" is synthetic: its prompts end in <think>", dataset.name),
+        "thinking = { type = \"tags\", open = \"<think>\", close = \"</think>\" }",
+    )
+}
+
 /// What the lists of data sets must obey, and the name that evaluation follows.
 fn check_datasets(recipe: &Recipe, layers: &Node) -> Result<(), RecipeError> {
     let mut names = BTreeSet::from(["held-out"]);
@@ -293,6 +371,7 @@ fn check_datasets(recipe: &Recipe, layers: &Node) -> Result<(), RecipeError> {
         }
     }
     check_program(&recipe.task.verifier, &layers.place_of("task.verifier"), "task.verifier")?;
+    check_warm_up(recipe, layers)?;
     check_primary(recipe, layers)
 }
 
@@ -306,48 +385,81 @@ fn item_place(layers: &Node, list: &str, index: usize) -> Place {
 }
 
 fn check_dataset(dataset: &Dataset, place: &Place, key: &str) -> Result<(), RecipeError> {
-    let order = |low: u32, high: u32, what: &str| {
-        if low <= high {
-            return Ok(());
-        }
-        Err(RecipeError::Conflict {
-            place: place.clone(),
-            key: format!("{key}.source.min_{what}"),
-            other: format!("{key}.source.max_{what}"),
-            reason: format!("{low} is more than {high}").into(),
-            remedy: "swap the two".into(),
-        })
-    };
     if let Some(verifier) = &dataset.verifier {
         check_program(verifier, place, &format!("{key}.verifier"))?;
     }
+    let key = format!("{key}.source");
     match &dataset.source {
-        DataSource::Files { path, .. } if path.is_empty() => Err(RecipeError::OutOfRange {
-            place: place.clone(),
-            key: format!("{key}.source.path"),
-            found: "\"\"".into(),
-            rule: "not empty".into(),
-        }),
-        DataSource::Files { .. } => Ok(()),
-        DataSource::Chain { min_steps, max_steps, .. } => order(*min_steps, *max_steps, "steps"),
+        DataSource::Files { path, .. } => not_empty(place, &key, "path", path),
+        DataSource::Chain { min_steps, max_steps, .. } => {
+            in_order(place, &key, "steps", *min_steps, *max_steps)
+        }
         DataSource::Arithmetic { min_digits, max_digits, operations, .. } => {
-            order(*min_digits, *max_digits, "digits")?;
-            let stranger = operations.iter().find(|sign| !["+", "-", "*"].contains(&sign.as_str()));
-            let found = stranger.map(|sign| format!("{sign:?}"));
-            let found = found.or_else(|| operations.is_empty().then(|| "[]".into()));
-            found.map_or(Ok(()), |found| {
-                Err(RecipeError::OutOfRange {
-                    place: place.clone(),
-                    key: format!("{key}.source.operations"),
-                    found,
-                    rule: "a list of \"+\", \"-\" and \"*\", one at least".into(),
-                })
-            })
+            in_order(place, &key, "digits", *min_digits, *max_digits)?;
+            known_operations(place, &key, operations)
         }
         DataSource::Countdown { min_numbers, max_numbers, .. } => {
-            order(*min_numbers, *max_numbers, "numbers")
+            in_order(place, &key, "numbers", *min_numbers, *max_numbers)
         }
     }
+}
+
+fn check_warm_up(recipe: &Recipe, layers: &Node) -> Result<(), RecipeError> {
+    let place = layers.place_of("warm_up.examples");
+    let key = "warm_up.examples";
+    match &recipe.warm_up.examples {
+        WarmUpExamples::None => Ok(()),
+        WarmUpExamples::File { path } => not_empty(&place, key, "path", path),
+        WarmUpExamples::Chain { min_steps, max_steps, .. } => {
+            in_order(&place, key, "steps", *min_steps, *max_steps)
+        }
+        WarmUpExamples::Arithmetic { min_digits, max_digits, operations, .. } => {
+            in_order(&place, key, "digits", *min_digits, *max_digits)?;
+            known_operations(&place, key, operations)
+        }
+        WarmUpExamples::Countdown { min_numbers, max_numbers, .. } => {
+            in_order(&place, key, "numbers", *min_numbers, *max_numbers)
+        }
+    }
+}
+
+fn in_order(place: &Place, key: &str, what: &str, low: u32, high: u32) -> Result<(), RecipeError> {
+    if low <= high {
+        return Ok(());
+    }
+    Err(RecipeError::Conflict {
+        place: place.clone(),
+        key: format!("{key}.min_{what}"),
+        other: format!("{key}.max_{what}"),
+        reason: format!("{low} is more than {high}").into(),
+        remedy: "swap the two".into(),
+    })
+}
+
+fn not_empty(place: &Place, key: &str, what: &str, text: &str) -> Result<(), RecipeError> {
+    if !text.is_empty() {
+        return Ok(());
+    }
+    Err(RecipeError::OutOfRange {
+        place: place.clone(),
+        key: format!("{key}.{what}"),
+        found: "\"\"".into(),
+        rule: "not empty".into(),
+    })
+}
+
+fn known_operations(place: &Place, key: &str, signs: &[String]) -> Result<(), RecipeError> {
+    let stranger = signs.iter().find(|sign| !["+", "-", "*"].contains(&sign.as_str()));
+    let found = stranger.map(|sign| format!("{sign:?}"));
+    let found = found.or_else(|| signs.is_empty().then(|| "[]".into()));
+    found.map_or(Ok(()), |found| {
+        Err(RecipeError::OutOfRange {
+            place: place.clone(),
+            key: format!("{key}.operations"),
+            found,
+            rule: "a list of \"+\", \"-\" and \"*\", one at least".into(),
+        })
+    })
 }
 
 fn check_program(verifier: &Verifier, place: &Place, key: &str) -> Result<(), RecipeError> {

@@ -46,6 +46,7 @@ pub use sections::{
     sampling::Sampling,
     stopping::{Stopping, WhenUnstable},
     task::{DataFormat, DataSource, Dataset, PromptTemplate, Task, Verifier},
+    warm_up::{WarmUp, WarmUpExamples},
 };
 
 use declare::{declare, section};
@@ -62,6 +63,8 @@ section! {
         model: Model = Model::default();
         /// The problems and their judge.
         task: Task = Task::default();
+        /// Supervised steps before RL.
+        warm_up: WarmUp = WarmUp::default();
         /// Thinking and answer.
         format: Format = Format::default();
         /// How completions are drawn.

@@ -43,6 +43,7 @@ fn optimizer(optimizer: &Optimizer) -> AdamWConfig {
     AdamWConfig {
         lr: optimizer.lr,
         warmup_steps: u64::from(optimizer.warmup_steps),
+        decay_steps: 0,
         beta1: optimizer.beta1,
         beta2: optimizer.beta2,
         epsilon: optimizer.epsilon,

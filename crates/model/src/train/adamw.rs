@@ -1,4 +1,5 @@
-//! AdamW with a constant rate after a linear warm-up; one fused kernel for all parameters.
+//! AdamW with a linear warm-up and then a constant or falling rate; one fused kernel for all
+//! parameters.
 
 use serde::{Deserialize, Serialize};
 use tch::{Kind, TchError, Tensor};
@@ -13,6 +14,8 @@ pub struct AdamWConfig {
     pub lr: f64,
     /// Steps over which the rate rises from `lr / warmup_steps` to `lr`. 0 starts at `lr`.
     pub warmup_steps: u64,
+    /// Steps, the warm-up included, over which the rate falls in a line to a tenth. 0 never falls.
+    pub decay_steps: u64,
     pub beta1: f64,
     pub beta2: f64,
     pub epsilon: f64,
@@ -29,6 +32,7 @@ impl Default for AdamWConfig {
         Self {
             lr: 5e-7,
             warmup_steps: 100,
+            decay_steps: 0,
             beta1: 0.9,
             beta2: 0.95,
             epsilon: 1e-15,
@@ -41,10 +45,12 @@ impl Default for AdamWConfig {
 impl AdamWConfig {
     /// The rate of the step that follows `steps_taken` steps.
     pub fn rate(&self, steps_taken: u64) -> f64 {
-        if steps_taken + 1 >= self.warmup_steps {
-            return self.lr;
-        }
-        self.lr * (steps_taken + 1) as f64 / self.warmup_steps as f64
+        let rise = (steps_taken + 1) as f64 / self.warmup_steps.max(1) as f64;
+        let fall = match self.decay_steps {
+            0 => 0.0,
+            steps => (steps_taken as f64 / steps as f64).min(1.0),
+        };
+        self.lr * rise.min(1.0) * (1.0 - 0.9 * fall)
     }
 }
 
@@ -117,6 +123,9 @@ mod tests {
         let config = AdamWConfig { lr: 1.0, warmup_steps: 4, ..AdamWConfig::default() };
         let rates: Vec<f64> = (0..6).map(|step| config.rate(step)).collect();
         assert_eq!(rates, [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]);
+        let falling = AdamWConfig { warmup_steps: 0, decay_steps: 2, ..config };
+        let rates: Vec<f64> = (0..4).map(|step| falling.rate(step)).collect();
+        assert!((rates[1] - 0.55).abs() < 1e-12 && (rates[3] - 0.1).abs() < 1e-12, "{rates:?}");
         let none = AdamWConfig { warmup_steps: 0, ..config };
         assert!((none.rate(0) - 1.0).abs() < f64::EPSILON);
     }

@@ -11,3 +11,4 @@ pub mod pipeline;
 pub mod sampling;
 pub mod stopping;
 pub mod task;
+pub mod warm_up;

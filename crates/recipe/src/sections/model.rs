@@ -1,6 +1,9 @@
 //! `[model]`: which policy is trained. Read by `crates/model`.
 
-use crate::declare::{choice, declare, section};
+use crate::{
+    declare::{choice, declare, section},
+    setting::Rule,
+};
 
 section! {
     /// Which policy is trained.
@@ -26,6 +29,24 @@ choice! {
         "pretrained" Pretrained,
         /// Drawn at random with the run's seed; only `config.json` and the tokenizer are read.
         "random" Random,
+        /// Drawn at random for a model of this shape, whose tokens are those of the synthetic
+        /// problems; `path` stays unset. With `warm_up` a whole run needs no files.
+        "new" New {
+            /// Layers.
+            layers: u32 = 4, Rule::AtLeast(1.0);
+            /// Width of a layer.
+            width: u32 = 128, Rule::AtLeast(2.0);
+            /// Query heads.
+            heads: u32 = 4, Rule::AtLeast(1.0);
+            /// Key and value heads.
+            kv_heads: u32 = 2, Rule::AtLeast(1.0);
+            /// Width of the feed-forward part, or of one expert.
+            feed_forward: u32 = 384, Rule::AtLeast(1.0);
+            /// Experts of each layer; 0 makes a dense model.
+            experts: u32 = 0;
+            /// Experts that read a token.
+            active_experts: u32 = 2, Rule::AtLeast(1.0);
+        },
     }
 }
 

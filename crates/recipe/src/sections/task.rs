@@ -12,9 +12,11 @@ section! {
         datasets: Vec<Dataset> = Vec::new();
         /// How a row becomes a prompt.
         prompt: PromptTemplate = PromptTemplate::default();
-        /// Prompts set apart for evaluation, drawn once from `datasets` with the run's seed.
-        /// Source: ScaleRL, section 2.
+        /// Prompts set apart for evaluation, drawn once from `datasets`. Source: ScaleRL, section 2.
         held_out: u32 = 1000;
+        /// Seed of synthetic problems and of the prompts set apart. Not the run's seed, so that
+        /// runs with different seeds are measured on the same problems.
+        seed: u64 = 0;
         /// Judge of answers, for data sets that do not name their own.
         verifier: Verifier = Verifier::default();
         /// Seconds a verdict may take; later ones count as verifier errors, not as wrong.
@@ -57,6 +59,10 @@ choice! {
             prompt_column: String = "prompt".into(), Rule::NotEmpty;
             /// Column that holds what the verifier compares with.
             answer_column: String = "answer".into(), Rule::NotEmpty;
+            /// Only what follows the last such mark in that column: `####` in GSM8K.
+            answer_after: String = String::new();
+            /// Only what the last `\\boxed{}` in that column holds, as in MATH's solutions.
+            answer_boxed: bool = false;
         },
         /// Left-to-right chained arithmetic modulo 10, one worked step per operation.
         "chain" Chain {

@@ -30,6 +30,15 @@ pub const THINK_OPEN: &str = "<think>";
 /// Closes the thinking.
 pub const THINK_CLOSE: &str = "</think>";
 
+/// Begins every text of a model made for these tasks.
+pub const START: &str = "<bos>";
+/// Ends every completion of such a model.
+pub const END: &str = "<eos>";
+
+/// The characters of tasks with words in them.
+const PRINTABLE: &str = "\n !\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`\
+                         abcdefghijklmnopqrstuvwxyz{|}~";
+
 /// What a task makes of a random stream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exercise {
@@ -121,6 +130,17 @@ impl SyntheticConfig {
             Self::Chain(_) => "chain",
             Self::Arithmetic(_) => "arithmetic",
             Self::Countdown(_) => "countdown",
+        }
+    }
+
+    /// The tokens its texts are made of, in the order of their ids: characters and tags.
+    pub fn tokens(&self) -> Vec<&'static str> {
+        match self {
+            Self::Chain(_) => chain::VOCABULARY.to_vec(),
+            _ => {
+                let letters = PRINTABLE.char_indices().map(|(at, _)| &PRINTABLE[at..=at]);
+                letters.chain([START, THINK_OPEN, THINK_CLOSE, END]).collect()
+            }
         }
     }
 
@@ -266,6 +286,22 @@ mod tests {
             assert_ne!(prompts[0], task.prompts(4, 200).unwrap()[0]);
             let texts: HashSet<String> = prompts.iter().map(Prompt::text).collect();
             assert_eq!(texts.len(), 200);
+        }
+    }
+
+    #[test]
+    fn every_text_of_a_task_is_made_of_its_tokens() {
+        for task in all() {
+            let tokens: HashSet<&str> = task.tokens().into_iter().collect();
+            assert_eq!(tokens.len(), task.tokens().len(), "no token twice");
+            for index in 0..200 {
+                let SftExample { prompt, completion } = task.sft_example(5, index);
+                let text = format!("{prompt}{completion}");
+                let text = text.replace(THINK_OPEN, "").replace(THINK_CLOSE, "");
+                for (at, letter) in text.char_indices() {
+                    assert!(tokens.contains(&text[at..at + letter.len_utf8()]), "{letter:?}");
+                }
+            }
         }
     }
 
