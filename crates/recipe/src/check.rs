@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 
 use crate::{
     DataSource, Dataset, Kl, LengthControl, PromptTemplate, RatioGrain, Recipe, RecipeError,
-    Surrogate, Thinking, Verifier, WarmUpExamples, Weights, error::Place, load::SHIPPED_MARK, node::Node,
+    Surrogate, Thinking, Verifier, WarmUpExamples, Weights, error::Place, load::SHIPPED_MARK,
+    node::Node,
 };
 
 /// Two keys, why they do not go together, and what to do.

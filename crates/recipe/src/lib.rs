@@ -45,7 +45,7 @@ pub use sections::{
     pipeline::{KvAfterUpdate, Pipeline},
     sampling::Sampling,
     stopping::{Stopping, WhenUnstable},
-    task::{DataFormat, DataSource, Dataset, PromptTemplate, Task, Verifier},
+    task::{DataSource, Dataset, PromptTemplate, Task, Verifier},
     warm_up::{WarmUp, WarmUpExamples},
 };
 

@@ -37,7 +37,7 @@ section! {
         source: DataSource = DataSource::default();
         /// Share of prompts drawn from it, relative to the others.
         weight: f64 = 1.0, Rule::Above(0.0);
-        /// Uses only this many rows, the first after the seeded shuffle.
+        /// Uses only the first so many rows.
         limit: Option<u64> = None, Rule::AtLeast(1.0);
         /// Its own judge; unset uses `task.verifier` (synthetic problems bring their own).
         verifier: Option<Verifier> = None;
@@ -49,10 +49,8 @@ choice! {
     pub enum DataSource {
         /// Rows of a file or folder.
         "files" Files {
-            /// File, folder, or Hugging Face dataset folder.
+            /// JSONL, JSON, CSV or Parquet file, or a folder as Hugging Face's `datasets` leaves it.
             path: String = String::new(), Rule::NotEmpty;
-            /// How it is written.
-            format: DataFormat = DataFormat::default();
             /// Which split of a Hugging Face dataset folder.
             split: String = "train".into();
             /// Column that holds the problem.
@@ -95,22 +93,6 @@ choice! {
             /// Distinct problems.
             count: u64 = 16384, Rule::AtLeast(1.0);
         },
-    }
-}
-
-choice! {
-    /// How a file is written.
-    pub enum DataFormat {
-        /// Told by its name.
-        "auto" Auto,
-        /// One JSON object a line.
-        "jsonl" Jsonl,
-        /// Apache Parquet.
-        "parquet" Parquet,
-        /// Comma-separated, with a header.
-        "csv" Csv,
-        /// A dataset folder as `datasets` downloads or saves it.
-        "huggingface" HuggingFace,
     }
 }
 

@@ -133,6 +133,11 @@ impl Pool {
         &self.sets[dataset].2[row]
     }
 
+    /// All of them, data set by data set.
+    pub fn prompts(&self) -> impl Iterator<Item = &Prompt> {
+        self.sets.iter().flat_map(|(_, _, prompts)| prompts)
+    }
+
     /// Prompts in all data sets.
     pub fn len(&self) -> usize {
         self.sets.iter().map(|(_, _, prompts)| prompts.len()).sum()

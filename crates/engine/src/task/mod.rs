@@ -5,8 +5,12 @@
 //! verifiers of each data set behind a future; they get the whole text and find the answer in it
 //! by their own options.
 //!
-//! Not here: reading data and building verifiers (`task`), templates and tokens (the CLI's
+//! [`Problems`] is a recipe's choice of both.
+//!
+//! Not here: reading data and verifiers themselves (`scalerl-task`), templates and tokens (the CLI's
 //! `render`).
+
+mod problems;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -24,6 +28,8 @@ use scalerl_task::{
     sampler::{Sampler, SamplerState},
 };
 use serde::{Deserialize, Serialize};
+
+pub use problems::{HELD_OUT, Problems, ProblemsError, operator, synthetic};
 
 use crate::source::{Grader, GraderError, Handout, PassRecord, PromptSource, SourceError};
 
