@@ -17,6 +17,8 @@ mod progress;
 mod recipe;
 #[cfg(feature = "train")]
 mod sft;
+#[cfg(feature = "train")]
+mod train;
 
 use std::process::ExitCode;
 
@@ -38,6 +40,9 @@ enum Command {
     Compare(forecast::compare::Args),
     /// Fit early parts of finished runs and see how good the forecasts were.
     Backtest(forecast::backtest::Args),
+    /// Train a policy by RL as a recipe says, and forecast while it goes on.
+    #[cfg(feature = "train")]
+    Train(train::Args),
     /// Fine-tune a model on examples with answers.
     #[cfg(feature = "train")]
     Sft(sft::Args),
@@ -73,6 +78,8 @@ fn main() -> ExitCode {
         Command::Fit(args) => forecast::fit::run(&args, &mut out),
         Command::Compare(args) => forecast::compare::run(&args, &mut out),
         Command::Backtest(args) => forecast::backtest::run(&args, &mut out),
+        #[cfg(feature = "train")]
+        Command::Train(args) => train::run(&args, &mut out),
         #[cfg(feature = "train")]
         Command::Sft(args) => sft::run(&args, &mut out),
         #[cfg(feature = "train")]

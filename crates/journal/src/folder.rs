@@ -74,6 +74,24 @@ impl RunFolder {
         Ok(folder)
     }
 
+    /// Replaces the recipe of a run that goes on with other budgets; the one before stays beside it
+    /// as `recipe.before-N.toml`.
+    pub fn amend_recipe(&self, recipe: &str) -> Result<(), JournalError> {
+        let path = self.recipe();
+        let before =
+            std::fs::read_to_string(&path).map_err(JournalError::io("read", &path))?;
+        if before == recipe {
+            return Ok(());
+        }
+        let kept = (1_u32..)
+            .map(|number| self.path.join(format!("recipe.before-{number}.toml")))
+            .find(|path| !path.exists());
+        if let Some(kept) = kept {
+            write_whole(&kept, before.as_bytes())?;
+        }
+        write_whole(&path, recipe.as_bytes())
+    }
+
     /// An existing run, for reading.
     pub fn open(path: &Path) -> Result<Self, JournalError> {
         let folder = Self { path: path.to_owned(), _lock: None };

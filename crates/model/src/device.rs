@@ -81,6 +81,16 @@ pub fn parse(name: &str) -> Result<Device, DeviceError> {
     Err(DeviceError::Missing { name: name.to_owned(), found: found.cuda_devices, why })
 }
 
+/// What the driver calls a CUDA device; `None` where the system does not say.
+pub fn name(index: usize) -> Option<String> {
+    let entries = std::fs::read_dir("/proc/driver/nvidia/gpus").ok()?;
+    let mut folders: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+    folders.sort();
+    let text = std::fs::read_to_string(folders.get(index)?.join("information")).ok()?;
+    let model = text.lines().find_map(|line| line.strip_prefix("Model:"))?;
+    Some(model.trim().to_owned())
+}
+
 /// One library that some part of scalerl opens at run time.
 #[derive(Debug, Clone)]
 pub struct Library {
