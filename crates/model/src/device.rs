@@ -59,6 +59,19 @@ pub fn open() -> &'static Found {
     })
 }
 
+/// Gives the calling thread this many CPU threads for torch's loops, whatever others have.
+///
+/// The number belongs to the thread, but torch sets it once more from the latest of all threads at
+/// a thread's first loop. Asking for it brings that moment forward.
+pub fn use_threads(count: usize) {
+    tch::set_num_threads(count.max(1) as i32);
+    let first = tch::get_num_threads();
+    if first != count as i32 {
+        // Another thread's number slipped in between.
+        tch::set_num_threads(count.max(1) as i32);
+    }
+}
+
 /// Turns `auto`, `cpu`, `cuda` or `cuda:N` into a device that is there.
 pub fn parse(name: &str) -> Result<Device, DeviceError> {
     let found = open();

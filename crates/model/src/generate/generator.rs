@@ -473,8 +473,7 @@ fn cuda_parts(model: &Model, page: usize) -> Result<CudaParts, String> {
 fn row_sampling(sequence: &Sequence) -> RowSampling {
     RowSampling {
         sampling: sequence.request.sampling,
-        seed: sequence.request.seed,
-        completion: sequence.index,
+        seed: sequence.request.seed.wrapping_add(sequence.index as u64),
         place: sequence.written.len(),
     }
 }

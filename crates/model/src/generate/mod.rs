@@ -24,5 +24,5 @@ pub use generator::{CacheAfterExchange, Generator, GeneratorOptions, StepReport}
 pub use pool::PoolUsage;
 pub use request::{
     Completion, Finish, GREEDY, GenerateError, Interruption, Request, RequestError, RequestId,
-    Sampling, Token,
+    Sampling, Thinking, Token,
 };

@@ -188,7 +188,6 @@ mod tests {
         let sampling = |place| RowSampling {
             sampling: Sampling { temperature: 0.5, top_p: 0.9, top_k: 3 },
             seed: 1,
-            completion: 0,
             place,
         };
         let row = |token, position, pages: &'static [Page]| DecodeRow {

@@ -59,6 +59,7 @@ impl Graph {
         // SAFETY: writes a graph that we own.
         checked(unsafe { scalerl_graph_new(&raw mut raw) })?;
         let graph = Self(raw);
+        let _alone = shim::whole_device();
         // SAFETY: the graph is alive; `end` follows whatever happens in between.
         checked(unsafe { scalerl_graph_begin(graph.0, index as i32, pool.0, pool.1) })?;
         let outcome = body();
