@@ -67,7 +67,8 @@ impl Layers {
 /// Lays named recipes and `--set` over the defaults, and checks the result.
 pub(crate) fn resolve(recipes: &[String], set: &[String]) -> Result<Resolved> {
     let sources: Vec<Source> = recipes.iter().map(|name| Source::named(name)).collect();
-    let overrides: Result<Vec<Override>, _> = set.iter().map(|text| Override::parse(text)).collect();
+    let overrides: Result<Vec<Override>, _> =
+        set.iter().map(|text| Override::parse(text)).collect();
     let resolved = overrides.and_then(|overrides| Recipe::load(&sources, &overrides));
     Ok(resolved.map_err(|error| bad_input(&error))?)
 }

@@ -21,14 +21,13 @@ use scalerl_engine::{
 };
 use scalerl_journal::{JournalError, RunFolder, StopReason};
 use scalerl_model::device;
-use scalerl_model::generate::CacheAfterExchange;
 use scalerl_model::tch::{Device, Kind};
 use scalerl_model::train::ComputeKind;
-use scalerl_recipe::{KvAfterUpdate, OffPolicy, Recipe, Resolved, diff};
+use scalerl_recipe::{OffPolicy, Recipe, Resolved, diff};
 use scalerl_rollout::Prompt;
 use scalerl_task::data::Pool;
 use scalerl_worker::flops::{SequenceSize, forward_flops};
-use scalerl_worker::options::{generator_options, learner_options};
+use scalerl_worker::options::{cache_after_exchange, generator_options, learner_options};
 use scalerl_worker::{LocalGenerator, LocalGeneratorSetup, LocalTrainer, Shelf};
 
 use crate::failure::BadInput;
@@ -187,10 +186,7 @@ fn conduct(
         model,
         tokenizer: renderer.tokenizer.clone(),
         stop_tokens: renderer.tokenizer.ends().iter().map(|id| *id as u32).collect(),
-        cache_after_exchange: match recipe.pipeline.kv_after_update {
-            KvAfterUpdate::Stale => CacheAfterExchange::Stale,
-            KvAfterUpdate::Recompute => CacheAfterExchange::Recompute,
-        },
+        cache_after_exchange: cache_after_exchange(recipe),
         shelf,
         threads: generator_threads,
     })?;

@@ -78,8 +78,7 @@ impl RunFolder {
     /// as `recipe.before-N.toml`.
     pub fn amend_recipe(&self, recipe: &str) -> Result<(), JournalError> {
         let path = self.recipe();
-        let before =
-            std::fs::read_to_string(&path).map_err(JournalError::io("read", &path))?;
+        let before = std::fs::read_to_string(&path).map_err(JournalError::io("read", &path))?;
         if before == recipe {
             return Ok(());
         }

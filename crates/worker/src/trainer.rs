@@ -37,6 +37,7 @@ pub struct LocalTrainer {
     micro_batch_tokens: usize,
     reference: Option<Model>,
     shelf: Arc<Shelf>,
+    threads: Option<usize>,
 }
 
 impl LocalTrainer {
@@ -55,7 +56,15 @@ impl LocalTrainer {
             micro_batch_tokens: recipe.pipeline.micro_batch_tokens as usize,
             reference,
             shelf,
+            threads: None,
         })
+    }
+
+    /// Leaves the other CPU threads to the generator.
+    #[must_use]
+    pub fn with_threads(mut self, threads: Option<usize>) -> Self {
+        self.threads = threads;
+        self
     }
 
     /// The policy as it is now.
@@ -164,6 +173,10 @@ impl Trainer for LocalTrainer {
         let started = Instant::now();
         let version = self.version();
         self.check(batch)?;
+        if let Some(threads) = self.threads {
+            // OpenMP counts threads for each calling thread, and steps have one of their own.
+            tch::set_num_threads(threads as i32);
+        }
         self.learner.set_temperature(f64::from(batch.temperature));
         let totals = match self.accumulate(batch) {
             Ok(totals) => totals,

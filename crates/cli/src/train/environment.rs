@@ -35,9 +35,9 @@ pub(crate) fn threads() -> usize {
 
 fn machine() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let processor = read("/proc/cpuinfo")
-        .lines()
-        .find_map(|line| line.strip_prefix("model name")?.split_once(':').map(|(_, name)| name.trim().to_owned()));
+    let processor = read("/proc/cpuinfo").lines().find_map(|line| {
+        line.strip_prefix("model name")?.split_once(':').map(|(_, name)| name.trim().to_owned())
+    });
     let system = read("/proc/sys/kernel/osrelease");
     let processor = processor.unwrap_or_else(|| std::env::consts::ARCH.to_owned());
     format!("{} {}, {processor}", std::env::consts::OS, system.trim())

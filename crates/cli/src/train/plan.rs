@@ -64,12 +64,7 @@ impl Drop for Aside {
 }
 
 /// Reads the data and returns the mean length of a prompt.
-fn problems(
-    recipe: &Recipe,
-    policy: &Policy,
-    aside: &Aside,
-    out: &mut dyn Write,
-) -> Result<f64> {
+fn problems(recipe: &Recipe, policy: &Policy, aside: &Aside, out: &mut dyn Write) -> Result<f64> {
     let renderer = Renderer::load(recipe, &policy.folder)?;
     std::fs::create_dir_all(&aside.0)?;
     let problems = Problems::load(recipe, &aside.0.join("held_out.json"), 1)
@@ -145,7 +140,12 @@ impl Step {
     }
 }
 
-fn memory(recipe: &Recipe, config: &ModelConfig, device: Device, out: &mut dyn Write) -> Result<()> {
+fn memory(
+    recipe: &Recipe,
+    config: &ModelConfig,
+    device: Device,
+    out: &mut dyn Write,
+) -> Result<()> {
     let learner = learner_options(recipe, device);
     let parameters = config.parameter_count() as f64;
     let is_wide = learner.compute == ComputeKind::Float32;
@@ -155,9 +155,8 @@ fn memory(recipe: &Recipe, config: &ModelConfig, device: Device, out: &mut dyn W
     // they are the masters.
     let trainer = parameters * 12.0 + copy + if is_wide { 0.0 } else { copy };
     let options = generator_options(recipe, config, device);
-    let per_token = 2.0 * config.layers.len() as f64
-        * (config.kv_heads * config.head_width) as f64
-        * width;
+    let per_token =
+        2.0 * config.layers.len() as f64 * (config.kv_heads * config.head_width) as f64 * width;
     let cache = options.cache_tokens as f64 * per_token;
     // Two published copies take turns.
     let whole = trainer + 3.0 * copy + cache;

@@ -148,12 +148,18 @@ fn make(recipe: &Recipe, folder: &Path) -> Result<()> {
     let tokens = tokens(recipe);
     if tokens.is_empty() {
         let hint = "add a synthetic [[task.datasets]], or name a model folder in model.path";
-        return Err(BadInput::new("a new model needs the tokens of a synthetic task, and none is named")
-            .hint(hint)
-            .into());
+        return Err(BadInput::new(
+            "a new model needs the tokens of a synthetic task, and none is named",
+        )
+        .hint(hint)
+        .into());
     }
-    let tokens =
-        FreshTokens { tokens: &tokens, start: START, end: END, visible: &[THINK_OPEN, THINK_CLOSE] };
+    let tokens = FreshTokens {
+        tokens: &tokens,
+        start: START,
+        end: END,
+        visible: &[THINK_OPEN, THINK_CLOSE],
+    };
     let shape = shape(&recipe.model.weights).expect("only new models are made");
     Ok(fresh::write(folder, &shape, &tokens).map_err(|error| bad_model(&error))?)
 }
