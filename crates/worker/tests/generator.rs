@@ -2,66 +2,23 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::path::Path;
+mod tiny;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use scalerl_model::config::ModelConfig;
 use scalerl_model::device;
-use scalerl_model::folder::Model;
-use scalerl_model::generate::{CacheAfterExchange, GeneratorOptions};
+use scalerl_model::generate::CacheAfterExchange;
 use scalerl_model::tokenizer::Tokenizer;
 use scalerl_rollout::{
-    FinishReason, Generator, GeneratorError, GroupId, PolicyVersion, SampleRequest, Sampling,
-    WeightHandle,
+    Completion, FinishReason, Generator, GeneratorError, Interruption, PolicyVersion, RatioStats,
+    SampleRequest, Sampling, TrainBatch, TrainSequence, Trainer, WeightHandle,
 };
-use scalerl_worker::{LocalGenerator, LocalGeneratorSetup, Shelf};
-use tch::{Device, Kind};
+use scalerl_worker::{LocalGenerator, LocalTrainer, Shelf};
+use tiny::{END, folder, model, request, setup};
 
-/// `</s>` of the tiny tokenizer.
-const END: u32 = 2;
-
-fn folder() -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/testdata/tiny_chat")
-}
-
-fn model(seed: i64) -> Model {
-    let mut config = ModelConfig::load(&folder().join("config.json")).unwrap();
-    // Far from uniform, so that log-probs differ from token to token.
-    config.initial_spread = 0.4;
-    Model::random(config, seed, Kind::Float, Device::Cpu).unwrap()
-}
-
-fn setup(shelf: &Arc<Shelf>) -> LocalGeneratorSetup {
-    LocalGeneratorSetup {
-        model: model(1),
-        options: GeneratorOptions {
-            cache_tokens: 2048,
-            running: 16,
-            ..GeneratorOptions::of(Device::Cpu)
-        },
-        tokenizer: Arc::new(Tokenizer::load(&folder()).unwrap()),
-        stop_tokens: vec![END],
-        cache_after_exchange: CacheAfterExchange::Stale,
-        shelf: shelf.clone(),
-        threads: Some(1),
-    }
-}
-
-fn request(count: u32) -> SampleRequest {
-    SampleRequest {
-        group: GroupId(0),
-        prompt_token_ids: vec![1, 7, 9],
-        count,
-        sampling: Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 },
-        max_thinking_tokens: 0,
-        max_answer_tokens: 20,
-        end_of_thinking: Vec::new(),
-        interruptions: Vec::new(),
-        stop: Vec::new(),
-        seed: 5,
-    }
-}
+/// Root of the mean square of log-prob differences, two float32 passes over the same weights.
+const SAME_WEIGHTS: f64 = 1e-5;
 
 #[tokio::test]
 async fn text_shows_every_token_but_the_end() {
@@ -131,6 +88,14 @@ async fn weights_it_cannot_take_leave_it_as_it_was() {
     assert_eq!(generator.generate(request(2)).await.unwrap(), before);
 }
 
+#[test]
+fn a_panic_on_the_thread_is_told_and_not_waited_for() {
+    let mut setup = setup(&Shelf::new());
+    setup.options.page_tokens = 0;
+    let error = LocalGenerator::start(setup).unwrap_err();
+    assert!(error.to_string().contains("a panic: attempt to divide by zero"), "{error}");
+}
+
 #[tokio::test]
 async fn an_idle_generator_sleeps() {
     let generator = LocalGenerator::start(setup(&Shelf::new())).unwrap();
@@ -140,6 +105,106 @@ async fn an_idle_generator_sleeps() {
     assert_eq!(generator.stats(), before);
     assert!(before.steps > 0 && before.tokens > 2 && before.busy_seconds > 0.0);
     assert_eq!((before.running, before.waiting, before.pool.pages_in_use), (0, 0, 0));
+}
+
+/// Tokens of one version as a step's batch; those of others are context.
+fn batch(completions: &[Completion], version: u64, temperature: f32) -> TrainBatch {
+    let sequence = |(index, one): (usize, &Completion)| {
+        let is_trained = |t: usize| !one.is_injected[t] && one.versions[t].0 == version;
+        TrainSequence {
+            prompt_token_ids: request(1).prompt_token_ids,
+            completion_token_ids: one.token_ids.clone(),
+            generator_logprobs: one.logprobs.clone(),
+            weights: (0..one.len()).map(|t| f64::from(u8::from(is_trained(t)))).collect(),
+            advantage: if index % 2 == 0 { 1.0 } else { -1.0 },
+        }
+    };
+    let sequences = completions.iter().enumerate().map(sequence);
+    let has_loss = |one: &TrainSequence| one.weights.iter().any(|weight| *weight > 0.0);
+    TrainBatch { temperature, sequences: sequences.filter(has_loss).collect() }
+}
+
+/// Root of the mean square of the log ratio, which bounds its mean size: k3 is half the square.
+fn distance(ratio: &RatioStats) -> f64 {
+    (2.0 * ratio.kl_k3).sqrt()
+}
+
+/// A request with everything that could put the two apart.
+fn mixed_request() -> SampleRequest {
+    let interruption = |at_token| Interruption { at_token, token_ids: vec![6, 8, 5] };
+    SampleRequest {
+        sampling: Sampling { temperature: 0.8, top_p: 1.0, top_k: 0 },
+        max_thinking_tokens: 60,
+        max_answer_tokens: 30,
+        end_of_thinking: vec![8, 5],
+        interruptions: (0..24).map(|index| interruption(4 + 2 * index)).collect(),
+        ..request(24)
+    }
+}
+
+#[tokio::test]
+async fn log_probs_are_the_trainers_at_every_version_and_not_at_others() {
+    let shelf = Shelf::new();
+    let mut trainer = LocalTrainer::try_new(&tiny::recipe(), model(1), shelf.clone()).unwrap();
+    let generator = LocalGenerator::start(setup(&shelf)).unwrap();
+    for version in 0..3 {
+        let completions = generator.generate(mixed_request()).await.unwrap();
+        assert!(completions.iter().any(Completion::is_interrupted));
+        let report = trainer.step(&batch(&completions, version, 0.8)).unwrap();
+        assert!(report.trained_tokens > 100, "{}", report.trained_tokens);
+        let found = distance(&report.ratio);
+        assert!(found <= SAME_WEIGHTS, "v{version}: {found}, {:?}", report.ratio);
+        generator.adopt(&trainer.publish().unwrap()).await.unwrap();
+        assert_eq!(generator.stats().version, PolicyVersion(version + 1));
+    }
+    // One step ahead of the generator it sees the difference.
+    let completions = generator.generate(mixed_request()).await.unwrap();
+    let _ = trainer.step(&batch(&completions, 3, 0.8)).unwrap();
+    let late = generator.generate(mixed_request()).await.unwrap();
+    let found = distance(&trainer.step(&batch(&late, 3, 0.8)).unwrap().ratio);
+    assert!(found > 1000.0 * SAME_WEIGHTS, "{found}");
+}
+
+#[tokio::test]
+async fn a_cache_computed_again_makes_later_tokens_the_new_policys_own() {
+    let shelf = Shelf::new();
+    let mut trainer = LocalTrainer::try_new(&tiny::recipe(), model(1), shelf.clone()).unwrap();
+    let first = {
+        let generator = LocalGenerator::start(setup(&shelf)).unwrap();
+        generator.generate(mixed_request()).await.unwrap()
+    };
+    let _ = trainer.step(&batch(&first, 0, 0.8)).unwrap();
+    let weights = trainer.publish().unwrap();
+    let mut apart = Vec::new();
+    for cache in [CacheAfterExchange::Recompute, CacheAfterExchange::Stale] {
+        let mut setup = setup(&shelf);
+        setup.cache_after_exchange = cache;
+        let generator = LocalGenerator::start(setup).unwrap();
+        let completions = half_and_half(&generator, &weights).await;
+        // A copy of the trainer at the new version scores the tokens that it chose.
+        let mut judge = LocalTrainer::try_new(&tiny::recipe(), model(1), Shelf::new()).unwrap();
+        let _ = judge.step(&batch(&first, 0, 0.8)).unwrap();
+        apart.push(distance(&judge.step(&batch(&completions, 1, 0.8)).unwrap().ratio));
+    }
+    assert!(apart[0] <= SAME_WEIGHTS, "computed again: {}", apart[0]);
+    assert!(apart[1] > 100.0 * SAME_WEIGHTS, "old keys and values leave a trace: {}", apart[1]);
+}
+
+/// Completions of which some have tokens of both versions.
+async fn half_and_half(generator: &LocalGenerator, weights: &WeightHandle) -> Vec<Completion> {
+    let long = SampleRequest { interruptions: Vec::new(), count: 64, ..mixed_request() };
+    let begun = generator.generate(SampleRequest { max_thinking_tokens: 90, ..long });
+    let exchange = async {
+        while generator.stats().steps < 10 {
+            tokio::time::sleep(Duration::from_micros(200)).await;
+        }
+        generator.adopt(weights).await.unwrap();
+    };
+    let (completions, ()) = tokio::join!(begun, exchange);
+    let completions = completions.unwrap();
+    let is_mixed = |one: &Completion| one.versions.first() != one.versions.last();
+    assert!(completions.iter().any(is_mixed), "the weights came too late or too early");
+    completions
 }
 
 /// What `threads` rests on.

@@ -33,7 +33,7 @@ impl Wording {
 
     pub(super) fn request(&self, asked: &SampleRequest) -> model::Request {
         let answer_tokens = asked.max_answer_tokens as usize;
-        let thinks = asked.max_thinking_tokens > 0 && !asked.end_of_thinking.is_empty();
+        let thinks = thinks(asked);
         let thinking_tokens = asked.max_thinking_tokens as usize;
         let interruptions = asked.interruptions.iter().map(|one| model::Interruption {
             after: one.at_token as usize,
@@ -71,8 +71,7 @@ impl Wording {
         let ends = usize::from(tokens.last().is_some_and(is_end));
         let text = self.tokenizer.decode_all(&all[..all.len() - ends]);
         let text = text.map_err(|error| GeneratorError::Refused { reason: error.to_string() })?;
-        // A format without thinking has no thinking tokens, however long the answer.
-        let unended = if asked.end_of_thinking.is_empty() { 0 } else { tokens.len() };
+        let unended = if thinks(asked) { tokens.len() } else { 0 };
         Ok(Completion {
             token_ids: all.iter().map(|id| *id as u32).collect(),
             logprobs: tokens.iter().map(|token| token.logprob.unwrap_or(0.0)).collect(),
@@ -86,6 +85,11 @@ impl Wording {
             },
         })
     }
+}
+
+/// Whether the format has thinking; without it all tokens are the answer's.
+fn thinks(asked: &SampleRequest) -> bool {
+    asked.max_thinking_tokens > 0 && !asked.end_of_thinking.is_empty()
 }
 
 /// Why the model does not take a request.
