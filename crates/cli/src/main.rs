@@ -15,6 +15,7 @@ mod generate;
 mod grade;
 mod progress;
 mod recipe;
+mod report;
 #[cfg(feature = "train")]
 mod sft;
 
@@ -38,6 +39,8 @@ enum Command {
     Compare(forecast::compare::Args),
     /// Fit early parts of finished runs and see how good the forecasts were.
     Backtest(forecast::backtest::Args),
+    /// Write a page about a run folder: curve, forecasts, compute, stability, completions.
+    Report(report::Args),
     /// Fine-tune a model on examples with answers.
     #[cfg(feature = "train")]
     Sft(sft::Args),
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Command::Fit(args) => forecast::fit::run(&args, &mut out),
         Command::Compare(args) => forecast::compare::run(&args, &mut out),
         Command::Backtest(args) => forecast::backtest::run(&args, &mut out),
+        Command::Report(args) => report::run(&args, &mut out),
         #[cfg(feature = "train")]
         Command::Sft(args) => sft::run(&args, &mut out),
         #[cfg(feature = "train")]
