@@ -51,6 +51,8 @@ pub enum Block {
     Table(Table),
     /// A chart with a text below it; the text may be empty.
     Figure(Box<Figure>, String),
+    /// Many small charts, side by side where there is room.
+    Gallery(Vec<Figure>),
     /// Names and values.
     KeyValues(Vec<(String, String)>),
     /// Text with its line breaks kept: commands, completions.
@@ -161,6 +163,17 @@ impl Block {
             }
             Self::Table(table) => table.write(out),
             Self::Figure(figure, caption) => write_figure(figure, caption, out),
+            Self::Gallery(figures) => {
+                out.push_str("<div class=\"gallery\">\n");
+                for figure in figures {
+                    let drawn = svg::draw(figure, Size::SMALL, Theme::Page);
+                    let _ = writeln!(
+                        out,
+                        "<figure class=\"chart\" tabindex=\"0\">\n<div>\n{drawn}</div>\n</figure>"
+                    );
+                }
+                out.push_str("</div>\n");
+            }
             Self::KeyValues(pairs) => {
                 out.push_str("<dl>\n");
                 for (key, value) in pairs {

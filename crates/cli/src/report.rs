@@ -134,7 +134,7 @@ fn page(story: &Story, findings: &Findings, path: &Path) -> Page {
 fn opening(story: &Story, findings: &Findings, path: &Path) -> Section {
     let headline = Headline::new(story, findings);
     let mut pairs = about(story);
-    pairs.extend(headline.rows().into_iter().map(|(key, value)| (key.trim().to_owned(), value)));
+    pairs.extend(headline.rows());
     let mut blocks = vec![Block::Headlines(vec![headline.opening()]), Block::KeyValues(pairs)];
     if let Some(command) = resume_command(story, path) {
         blocks.push(Block::Prose(match story.checkpoints.last() {
@@ -155,7 +155,6 @@ fn about(story: &Story) -> Vec<(String, String)> {
     };
     let commit = environment.commit.as_deref().unwrap_or("not recorded");
     let mut pairs = vec![
-        ("state", headline::state(&story.state)),
         ("model", model),
         ("program", format!("scalerl {}, commit {commit}", environment.scalerl)),
         ("devices", environment.devices.join(", ")),

@@ -8,7 +8,7 @@ use scalerl_journal::{Ledger, RoleSeconds};
 use super::{story::Story, trace::spread};
 
 /// Windows of the figure over time.
-const MOST_WINDOWS: usize = 60;
+const MOST_WINDOWS: usize = 40;
 const SECONDS_PER_HOUR: f64 = 3600.0;
 
 /// Roles in the order they are stacked, with their seconds.
@@ -47,8 +47,7 @@ pub(crate) fn section(story: &Story) -> Section {
     }
     let mut blocks = vec![Block::Table(role_table(story))];
     if story.steps.len() > 1 {
-        blocks.push(Block::figure(cumulative(story)));
-        blocks.push(Block::figure(windows(story)));
+        blocks.push(Block::Gallery(vec![cumulative(story), windows(story)]));
     }
     blocks.push(Block::KeyValues(throughput(ledger)));
     if story.lost.device_hours() > 0.0 {
@@ -139,14 +138,20 @@ fn cumulative(story: &Story) -> Figure {
     stacked("Device time by role, added up", label, &values, &|value| short(value))
 }
 
-fn windows(story: &Story) -> Figure {
+/// What was spent in each of some equal windows of steps, by the step in its middle.
+pub(crate) fn windows_of(story: &Story) -> Vec<(f64, Ledger)> {
     let milestones = milestones(story, MOST_WINDOWS + 1);
-    let values: Vec<(f64, [f64; 4])> = milestones
-        .windows(2)
-        .map(|pair| {
-            let spent = pair[1].1.since(&pair[0].1).device_seconds;
-            let parts = roles(&spent).map(|(_, part)| share(part, spent.total()));
-            (f64::midpoint(pair[0].0, pair[1].0), parts)
+    let window =
+        |pair: &[(f64, Ledger)]| (f64::midpoint(pair[0].0, pair[1].0), pair[1].1.since(&pair[0].1));
+    milestones.windows(2).map(window).collect()
+}
+
+fn windows(story: &Story) -> Figure {
+    let values: Vec<(f64, [f64; 4])> = windows_of(story)
+        .into_iter()
+        .map(|(step, spent)| {
+            let spent = spent.device_seconds;
+            (step, roles(&spent).map(|(_, part)| share(part, spent.total())))
         })
         .collect();
     let mut figure = stacked("Share of device time by role", "share", &values, &percent);

@@ -149,7 +149,7 @@ impl<'a> Headline<'a> {
     fn half_time_rows(&self) -> Vec<(&'static str, String)> {
         let Some(test) = self.half_time else {
             let reason = self.no_half_time.unwrap_or_default();
-            return vec![("forecast at half-time", format!("none: {reason}"))];
+            return vec![("half-time forecast", format!("none: {reason}"))];
         };
         let line = |guess: &super::halftime::Guess| {
             let inside = match guess.is_inside {
@@ -159,7 +159,7 @@ impl<'a> Headline<'a> {
             };
             format!("{}: {}{inside}", guess.forecast_text(), off(guess.error))
         };
-        let names = ["forecast at half-time", "  power law", "  last value stays"];
+        let names = ["half-time forecast", "half-time, power law", "half-time, last value"];
         let of = |name: &'static str, found: &str| {
             test.guesses.iter().find(|guess| guess.name == found).map(|guess| (name, line(guess)))
         };
@@ -193,14 +193,14 @@ impl<'a> Headline<'a> {
         let mut parts = Vec::new();
         let mut say = |count: usize, what: &str| {
             if count > 0 {
-                parts.push(format!("{count} {what}"));
+                parts.push(format!("{what}: {count}"));
             }
         };
         say(self.warnings.len(), "stability warnings");
         say(self.verifier_failures, "verifier errors");
         say(self.sessions.len().saturating_sub(1), "resumes");
         if self.lost.device_hours() > 0.0 {
-            parts.push(format!("{} device-hours lost to kills", short(self.lost.device_hours())));
+            parts.push(format!("device-hours lost to kills: {}", short(self.lost.device_hours())));
         }
         parts.join(", ")
     }
@@ -230,7 +230,7 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 /// Where a run stands, in words.
-pub(crate) fn state(state: &State) -> String {
+fn state(state: &State) -> String {
     match state {
         State::Running => "still running".to_owned(),
         State::Killed => "killed, or running on another machine: no end was recorded".to_owned(),

@@ -70,7 +70,7 @@ fn table(story: &Story) -> Table {
     let columns = ["set", "first", "best", "last"].map(str::to_owned).into_iter();
     let columns = columns
         .chain(ks.iter().map(|k| format!("pass@{k}")))
-        .chain(["completions", "failed", "truncated", "mean tokens"].map(str::to_owned));
+        .chain(["judged", "failed", "truncated", "tokens"].map(str::to_owned));
     let row = |name: &String| {
         let reports: Vec<&SetReport> =
             story.evaluations.iter().filter_map(|evaluation| find(evaluation, name)).collect();
@@ -90,8 +90,8 @@ fn table(story: &Story) -> Table {
         ]);
         Some(cells)
     };
-    let caption = "Pass rate is the mean over prompts and completions. What follows `last` is of \
-                   the last evaluation.";
+    let caption = "Pass rate is the mean over prompts and completions. pass@k, completions judged \
+                   and failed, share truncated and mean tokens are of the last evaluation.";
     Table {
         caption: caption.to_owned(),
         columns: columns.collect(),

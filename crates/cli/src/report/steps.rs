@@ -5,6 +5,7 @@ use scalerl_board::{Block, Figure, Section};
 use scalerl_recipe::OffPolicy;
 
 use super::{
+    compute,
     story::{StepRow, Story},
     trace::{Curve, limit, over_steps},
 };
@@ -29,8 +30,9 @@ pub(crate) fn section(story: &Story) -> Section {
         gradient(story),
         samples(story),
         ratios(story),
+        speed(story),
     ];
-    let mut blocks: Vec<Block> = figures.into_iter().map(Block::figure).collect();
+    let mut blocks = vec![Block::Gallery(figures.into())];
     if story.empty_batches > 0 {
         let count = story.empty_batches;
         let text =
@@ -65,10 +67,10 @@ fn lag(story: &Story) -> Figure {
 fn batch(story: &Story) -> Figure {
     let share = |part: usize, whole: usize| part as f64 / whole.max(1) as f64;
     let curves = [
-        curve(story, "groups that carry loss, of the batch", |step| {
+        curve(story, "carry loss, of the batch", |step| {
             share(step.batch.trained_groups as usize, step.batch.groups.len())
         }),
-        curve(story, "groups without variance, of those judged", |step| step.zero_variance_share),
+        curve(story, "no variance, of those judged", |step| step.zero_variance_share),
     ];
     let groups = story.steps.iter().map(|step| step.batch.groups.len()).max().unwrap_or(0);
     let effective: u64 = story.steps.iter().map(|step| u64::from(step.batch.trained_groups)).sum();
@@ -89,7 +91,7 @@ fn truncation(story: &Story) -> Figure {
     let mut figure = over_steps(story, words, Axis::linear("share of completions"), &curves);
     let threshold =
         story.recipe.as_ref().map_or(TRUNCATED_LIMIT, |recipe| recipe.stopping.truncated_share);
-    let label = format!("{:.0} % truncated:\na bad sign", threshold * 100.0);
+    let label = format!("{:.0} %:\nbad sign", threshold * 100.0);
     figure.layers.insert(0, limit(threshold, &label));
     figure
 }
@@ -97,7 +99,7 @@ fn truncation(story: &Story) -> Figure {
 fn rewards(story: &Story) -> Figure {
     let curves = [
         curve(story, "mean reward", |step| step.batch.mean_reward),
-        curve(story, "share of right completions", |step| step.batch.pass_rate),
+        curve(story, "right completions", |step| step.batch.pass_rate),
     ];
     let words = ("Rewards in training", "On the prompts trained on, before the filter.");
     over_steps(story, words, Axis::linear("reward"), &curves)
@@ -122,13 +124,13 @@ fn gradient(story: &Story) -> Figure {
 fn samples(story: &Story) -> Figure {
     let curves = [
         curve(story, "effective sample share", |step| step.report.ratio.effective_sample_share),
-        curve(story, "share of tokens capped or clipped", |step| step.report.ratio.clip_fraction),
+        curve(story, "capped or clipped tokens", |step| step.report.ratio.clip_fraction),
     ];
     let words = ("What the ratios leave", "1: every token has the same weight.");
     let mut figure = over_steps(story, words, Axis::linear("share of tokens"), &curves);
     if let Ok(recipe) = &story.recipe {
         let threshold = recipe.stopping.effective_sample_share;
-        let label = format!("below {threshold}:\na bad sign");
+        let label = format!("{threshold}:\nbad sign");
         figure.layers.insert(0, limit(threshold, &label));
     }
     figure
@@ -143,4 +145,17 @@ fn ratios(story: &Story) -> Figure {
     let words = ("Ratio of trainer to generator", "Probability of the same token under both.");
     let y = Axis { scale: Scale::Log, ..Axis::linear("ratio") };
     over_steps(story, words, y, &curves)
+}
+
+fn speed(story: &Story) -> Figure {
+    let rate = |of: fn(&scalerl_journal::Ledger) -> u64| {
+        let spent = compute::windows_of(story).into_iter();
+        spent.map(|(step, spent)| (step, of(&spent) as f64 / spent.wall_s)).collect()
+    };
+    let curves = [
+        Curve { legend: "generated for training", values: rate(|spent| spent.tokens_generated) },
+        Curve { legend: "trained", values: rate(|spent| spent.tokens_trained) },
+    ];
+    let words = ("Tokens per second of the clock", "");
+    over_steps(story, words, Axis::linear("tokens/s"), &curves)
 }
