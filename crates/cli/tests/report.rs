@@ -11,7 +11,7 @@ use std::process::Command;
 use proptest::prelude::*;
 use roxmltree::{Document, Node};
 use run_folder::{End, HOSTILE, PHRASE, Spec};
-use scalerl_journal::{Reading, RunFolder};
+use scalerl_journal::{Reading, RunFolder, What};
 use serde_json::Value;
 
 struct Outcome {
@@ -100,6 +100,17 @@ proptest! {
         prop_assert_eq!(&json["lost"], &serde_json::to_value(summary.lost).unwrap());
         let lag = (spec.steps > 0).then_some(summary.largest_lag);
         prop_assert_eq!(&json["largest_lag"], &serde_json::json!(lag));
+        // Every group of a step of these folders has the step's lag.
+        let lags: Vec<f64> = reading.history.events.iter().filter_map(|event| match event.what {
+            What::Step { lag, .. } => Some(lag as f64),
+            _ => None,
+        }).collect();
+        if !lags.is_empty() {
+            let mean = lags.iter().sum::<f64>() / lags.len() as f64;
+            prop_assert!((json["mean_lag"].as_f64().unwrap() - mean).abs() < 1e-9);
+            let share = json["zero_variance_share"].as_f64().unwrap();
+            prop_assert!((share - 1.0 / spec.groups as f64).abs() < 1e-9);
+        }
         prop_assert_eq!(json["forecasts"].as_array().unwrap().len(), reading.forecasts().count());
 
         let seconds = summary.ledger.device_seconds;
@@ -190,6 +201,26 @@ fn completions_cannot_reach_out_of_their_place_and_what_was_put_in_is_marked() {
 }
 
 #[test]
+fn a_long_run_makes_no_longer_page_than_a_screen_can_show() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    run_folder::make(&path, &Spec { steps: 4000, evaluate_every: 40, ..Spec::default() });
+    let (json, page) = report(&path);
+    assert_eq!(json["steps"], 4000);
+    let body = body(&page);
+    let document = Document::parse(&body).unwrap();
+    for figure in document.descendants().filter(|node| node.has_tag_name("figure")) {
+        let tips = figure.descendants().filter(|node| node.has_tag_name("title")).count();
+        assert!(tips <= 2000, "{tips} values in one figure");
+    }
+    for path in document.descendants().filter(|node| node.has_tag_name("path")) {
+        let places = path.attribute("d").unwrap().matches('L').count();
+        assert!(places <= 2000, "{places} places on one line");
+    }
+    assert!(page.len() < 2_000_000, "{} bytes", page.len());
+}
+
+#[test]
 fn a_run_is_alive_while_its_writer_lives_and_killed_when_it_is_gone() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run");
@@ -212,7 +243,27 @@ fn the_terminal_has_the_same_headline() {
     let outcome = scalerl(&["report", path.to_str().unwrap()]);
     assert_eq!(outcome.code, 0, "{}", outcome.err);
     assert!(path.join("report.html").is_file(), "beside the run by default");
-    insta::assert_snapshot!(outcome.out);
+    insta::assert_snapshot!(outcome.out, @r"
+    run: 60 steps, 0.667 device-hours, ended: the budget of optimizer steps is spent
+
+      pass rate              0.200 → 0.660 on held-out, 31 evaluations
+      half-time forecast     0.662 [0.581, 0.750]: 0.002 too high, measured inside
+      half-time, power law   0.677 [0.525, 0.804]: 0.017 too high, measured inside
+      half-time, last value  0.590: 0.070 too low
+      measured at the end    0.660 ± 0.047 at 0.613 device-hours
+      device-hours           0.667 = train 43.8 % + generate 32.5 % + evaluate 8.1 % + idle 15.6 %
+      idle                   generator 30.0 %, trainer 12.5 %
+      lag                    largest 2, mean 1.9 steps
+      tokens/s               200 generated for training, 600T FLOPs in all
+      completions            5.0 % truncated, 25.0 % interrupted; 25.0 % of the groups without variance
+      attention              stability warnings: 1, verifier errors: 12
+
+      From the first half of the compute (16 evaluations) the curve forecast 0.662 [0.581, 0.750] for
+      the end. Measured: 0.660 ± 0.047. The forecast was 0.002 too high, and the measurement lies
+      inside its 90 % interval.
+      Beside it: power law 0.677 (0.017 too high); last value stays 0.590 (0.070 too low). No rival
+      came nearer.
+    ");
 }
 
 #[test]

@@ -17,6 +17,9 @@ use super::{
 };
 use crate::forecast::table;
 
+/// Width of sentences in the terminal.
+const COLUMNS: usize = 96;
+
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
 pub(crate) struct Headline<'a> {
@@ -212,12 +215,27 @@ impl<'a> Headline<'a> {
         table::write(out, &rows)?;
         if let Some(test) = self.half_time {
             writeln!(out)?;
-            for line in test.sentences() {
+            for line in test.sentences().iter().flat_map(|sentence| wrapped(sentence)) {
                 writeln!(out, "  {line}")?;
             }
         }
         Ok(())
     }
+}
+
+/// Breaks a sentence between words, for the terminal.
+fn wrapped(sentence: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in sentence.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= COLUMNS => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {

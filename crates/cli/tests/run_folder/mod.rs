@@ -226,7 +226,7 @@ impl Writer<'_> {
 }
 
 fn sample(index: usize) -> Sample {
-    let is_interrupted = index % 2 == 0;
+    let is_interrupted = index.is_multiple_of(2);
     let put_in = if is_interrupted { PHRASE } else { "</think>" };
     Sample {
         set: "held-out".into(),
