@@ -15,6 +15,7 @@ mod generate;
 mod grade;
 mod progress;
 mod recipe;
+mod report;
 #[cfg(feature = "train")]
 mod sft;
 #[cfg(feature = "train")]
@@ -43,6 +44,8 @@ enum Command {
     /// Train a policy by RL as a recipe says, and forecast while it goes on.
     #[cfg(feature = "train")]
     Train(train::Args),
+    /// Write a page about a run folder: curve, forecasts, compute, stability, completions.
+    Report(report::Args),
     /// Fine-tune a model on examples with answers.
     #[cfg(feature = "train")]
     Sft(sft::Args),
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         Command::Fit(args) => forecast::fit::run(&args, &mut out),
         Command::Compare(args) => forecast::compare::run(&args, &mut out),
         Command::Backtest(args) => forecast::backtest::run(&args, &mut out),
+        Command::Report(args) => report::run(&args, &mut out),
         #[cfg(feature = "train")]
         Command::Train(args) => train::run(&args, &mut out),
         #[cfg(feature = "train")]
