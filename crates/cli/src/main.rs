@@ -16,6 +16,8 @@ mod grade;
 mod progress;
 mod recipe;
 #[cfg(feature = "train")]
+mod sampling;
+#[cfg(feature = "train")]
 mod sft;
 
 use std::process::ExitCode;
