@@ -17,6 +17,8 @@ mod progress;
 mod recipe;
 mod report;
 #[cfg(feature = "train")]
+mod sampling;
+#[cfg(feature = "train")]
 mod sft;
 #[cfg(feature = "train")]
 mod train;

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use scalerl_model::device;
 use scalerl_model::folder::Model;
 use scalerl_model::train::checkpoint::{self, CheckpointError};
 use scalerl_model::train::{BatchError, Learner, StepError};
@@ -174,8 +175,7 @@ impl Trainer for LocalTrainer {
         let version = self.version();
         self.check(batch)?;
         if let Some(threads) = self.threads {
-            // OpenMP counts threads for each calling thread, and steps have one of their own.
-            tch::set_num_threads(threads as i32);
+            device::use_threads(threads);
         }
         self.learner.set_temperature(f64::from(batch.temperature));
         let totals = match self.accumulate(batch) {

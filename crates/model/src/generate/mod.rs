@@ -20,6 +20,7 @@ mod sequence;
 mod stop;
 
 pub use check::{KernelCheck, check_kernels};
+pub use cuda::breakdown::PartTime;
 pub use generator::{CacheAfterExchange, Generator, GeneratorOptions, StepReport};
 pub use pool::PoolUsage;
 pub use request::{

@@ -4,7 +4,7 @@
 //! the largest of `logit / temperature + Gumbel noise` (the Gumbel-max way of drawing from a
 //! softmax): one pass over the logits, on every device, with no sum to walk through.
 //!
-//! The hash and the noise are here in plain Rust; `shim/paged.cpp` and `kernels.cu` have the same
+//! The hash and the noise are here in plain Rust; `shim/paged.cpp` and `cuda/draw.cu` have the same
 //! for the CPU and CUDA and are judged against this file.
 
 /// SplitMix64's finisher (Steele, Lea and Flood 2014).
