@@ -290,6 +290,7 @@ fn probe(
         sampling: Sampling::default(),
         repetitions: 1,
         bandwidth: None,
+        is_broken_down: false,
         device,
         kind,
         options,
