@@ -4,6 +4,7 @@
 //! The law that the live forecast uses stands beside two rivals: the power law, and the guess that
 //! needs no fit, that the last value measured stays. Whichever comes nearest is said.
 
+use rayon::prelude::*;
 use scalerl_curve::{Backtest, Fit, FitError, FitOptions, Method, Series, Skipped, Verdict};
 use scalerl_journal::{Axis, EvaluationPoint};
 use serde::Serialize;
@@ -84,7 +85,7 @@ pub(crate) fn test(points: &[EvaluationPoint], axis: Axis) -> Result<HalfTime, S
         later_inside: sigmoid.rest_covered,
         verdict: sigmoid.verdict,
         guesses,
-        parts: PARTS.iter().filter_map(|part| backtest(options.method, *part).ok()).collect(),
+        parts: PARTS.par_iter().filter_map(|part| backtest(options.method, *part).ok()).collect(),
         fit,
     })
 }
