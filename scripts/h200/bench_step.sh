@@ -50,5 +50,5 @@ for scheme in ${SCHEMES:-pipeline phases}; do
   esac
   "$scalerl" train "$work/step.toml" --run "$work/$scheme" --set "objective.off_policy=$off" --set "budget.steps=$steps" > "$work/$scheme.log" 2>&1 \
     || { tail -5 "$work/$scheme.log"; exit 1; }
-  python3 scripts/h200/step_times.py "$scheme" "$work/$scheme/events.jsonl"
+  python3 scripts/bench/step_times.py "$scheme" "$work/$scheme/events.jsonl"
 done

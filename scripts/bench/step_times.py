@@ -20,3 +20,10 @@ print(
     f"trained on {rate('tokens_trained'):.0f} tokens/s; idle: generator {1 - rate('generator_busy_s'):.0%}, trainer {1 - rate('trainer_busy_s'):.0%}; "
     f"lag up to {max(step['lag'] for step in steps)}"
 )
+
+evaluations = [event for event in map(json.loads, open(path)) if event["type"] == "evaluation"]
+for event in evaluations[-1:]:
+    primary = next(found for found in event["sets"] if found["name"] == event["primary"])
+    roles = event["spent"]["device_seconds"]
+    hours = (sum(roles.values()) - roles["evaluate"]) / 3600
+    print(f"{name}: pass rate {primary['pass_rate']:.3f} at step {event['version']} after {hours:.4f} device-hours without evaluations")
