@@ -1,0 +1,76 @@
+//! The studies that ship: all can be planned, all are listed, and they ask what they say.
+
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+#![expect(clippy::print_stdout, reason = "a skipped test says so")]
+
+use std::{fs, path::Path};
+
+use scalerl_study::{Plan, StudyFile, shipped::STUDIES};
+
+fn plan(name: &str) -> Option<Plan> {
+    let file = StudyFile::load(name).unwrap();
+    let base = file.base.clone().unwrap();
+    if scalerl_recipe::shipped::find(&base).is_none() {
+        println!("{name}: skipped, there is no recipe {base}");
+        return None;
+    }
+    let plan = Plan::of(&file);
+    Some(plan.unwrap_or_else(|error| panic!("{name}: {error}\n{}", error.hint())))
+}
+
+#[test]
+fn every_shipped_study_can_be_planned_and_says_what_it_asks() {
+    for study in STUDIES {
+        let Some(plan) = plan(study.name) else { continue };
+        assert!(!plan.description.is_empty(), "{}", study.name);
+        assert!(plan.variants.len() >= 2, "{}", study.name);
+        for variant in &plan.variants[1..] {
+            assert!(!variant.differences.is_empty(), "{}: {}", study.name, variant.name);
+        }
+    }
+}
+
+#[test]
+fn every_study_in_the_folder_is_shipped() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/studies");
+    for entry in fs::read_dir(folder).unwrap() {
+        let name = entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned();
+        assert!(STUDIES.iter().any(|study| study.name == name), "{name} is not shipped");
+    }
+}
+
+#[test]
+fn leave_one_out_changes_one_choice_at_a_time() {
+    let plan = plan("leave-one-out").unwrap();
+    assert_eq!(plan.variants.len(), 9);
+    for variant in &plan.variants[1..] {
+        assert_eq!(variant.differences.len(), 1, "{}: {:?}", variant.name, variant.differences);
+    }
+    assert_eq!(plan.base().seeds.len(), 3);
+}
+
+#[test]
+fn each_recipe_tunes_its_own_learning_rate() {
+    let plan = plan("recipes").unwrap();
+    let names: Vec<&str> = plan.variants.iter().map(|variant| variant.name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["scalerl", "minimax-m1", "magistral", "dapo-qwen2.5", "grpo-deepseek", "gspo"]
+    );
+    for variant in &plan.variants {
+        assert_eq!(variant.tuning().unwrap().len(), 3, "{}", variant.name);
+        let runs = variant.runs(Some("1e-4")).unwrap();
+        assert!((runs[0].recipe.optimizer.lr - 1e-4).abs() < 1e-12);
+        assert_eq!(runs[0].recipe.model, plan.base().runs(None).unwrap()[0].recipe.model);
+    }
+}
+
+#[test]
+fn generations_per_prompt_hold_the_batch() {
+    let plan = plan("generations-per-prompt").unwrap();
+    for variant in &plan.variants {
+        let pipeline = &variant.runs(None).unwrap()[0].recipe.pipeline;
+        let batch = pipeline.groups_per_step * pipeline.group_size;
+        assert!(batch.abs_diff(2048) <= 16, "{}: {batch}", variant.name);
+    }
+}
