@@ -10,10 +10,10 @@
 pub(crate) mod backtest;
 pub(crate) mod bench;
 pub(crate) mod compare;
-mod figures;
+pub(crate) mod figures;
 pub(crate) mod fit;
 mod options;
-mod output;
-mod runs;
-mod table;
-mod words;
+pub(crate) mod output;
+pub(crate) mod runs;
+pub(crate) mod table;
+pub(crate) mod words;

@@ -13,10 +13,12 @@ mod forecast;
 mod generate;
 #[cfg(feature = "grade")]
 mod grade;
+mod predictions;
 mod progress;
 mod recipe;
 #[cfg(feature = "train")]
 mod sft;
+mod study;
 
 use std::process::ExitCode;
 
@@ -50,6 +52,10 @@ enum Command {
     /// Compare predicted with gold answers, row by row.
     #[cfg(feature = "grade")]
     Grade(grade::Args),
+    /// Run a base recipe and its variants, forecast each from its first half, compare them.
+    Study(study::Args),
+    /// Hold the forecasts made at half of each run's compute against what came.
+    Predictions(predictions::Args),
     /// List, show, check and compare recipes.
     Recipe(recipe::Args),
     /// Measure speed.
@@ -81,6 +87,8 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args, &mut out),
         #[cfg(feature = "grade")]
         Command::Grade(args) => grade::run(&args, &mut out),
+        Command::Study(args) => study::run(&args, &mut out),
+        Command::Predictions(args) => predictions::run(&args, &mut out),
         Command::Recipe(args) => recipe::run(&args, &mut out),
         Command::Bench(Bench::Fit(args)) => forecast::bench::run(&args, &mut out),
         #[cfg(feature = "train")]

@@ -28,6 +28,8 @@ pub mod prediction;
 pub mod record;
 pub mod shipped;
 pub mod state;
+pub mod summary;
+pub mod tuning;
 
 pub use error::StudyError;
 pub use file::{BudgetTable, StudyFile, TuneTable, VariantTable};

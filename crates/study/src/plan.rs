@@ -12,7 +12,7 @@
 use std::collections::BTreeSet;
 
 use scalerl_journal::Axis;
-use scalerl_recipe::{Difference, Override, Recipe, Resolved, Source, diff};
+use scalerl_recipe::{Difference, Override, Recipe, Resolved, Source, Weights, diff};
 use serde::Serialize;
 use toml::{Table, Value};
 
@@ -139,6 +139,31 @@ impl Plan {
             budget,
             variants,
         })
+    }
+
+    /// Refuses a study whose runs would all stop at their first line: a recipe may be checked
+    /// without a model and without problems, and not be run.
+    pub fn check_runnable(&self, file: &StudyFile) -> Result<(), StudyError> {
+        for variant in &self.variants {
+            let recipe = variant.resolve(0, self.budget, None)?;
+            let is_new = matches!(recipe.model.weights, Weights::New { .. });
+            let missing = if recipe.model.path.is_none() && !is_new {
+                Some(("model.path", "set.model.path = \"models/mine\", or a base that has one"))
+            } else if recipe.task.datasets.is_empty() {
+                Some(("task.datasets", "[[set.task.datasets]], or a base that has some"))
+            } else {
+                None
+            };
+            if let Some((key, remedy)) = missing {
+                return Err(StudyError::BadKey {
+                    file: file.label.clone(),
+                    key: key.into(),
+                    problem: format!("is not set for variant `{}`", variant.name),
+                    remedy: remedy.into(),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// The base.
@@ -344,7 +369,7 @@ fn variant(
 }
 
 fn tune(table: &TuneTable) -> Result<Tune, String> {
-    let values: Vec<String> = table.values.iter().map(ToString::to_string).collect();
+    let values: Vec<String> = table.values.iter().map(value_text).collect();
     let names: BTreeSet<String> = values.iter().map(|value| file_name(value)).collect();
     if names.len() < 2 || names.len() < values.len() {
         return Err(format!("has the values {}: two at least, each once", values.join(", ")));
@@ -353,6 +378,14 @@ fn tune(table: &TuneTable) -> Result<Tune, String> {
         return Err(format!("has a budget_share of {}, it lies in (0, 1]", table.budget_share));
     }
     Ok(Tune { key: table.key.clone(), values, budget_share: table.budget_share })
+}
+
+/// As a person would write it: 5e-7, not 0.0000005.
+fn value_text(value: &Value) -> String {
+    match value {
+        Value::Float(number) => format!("{number:?}"),
+        other => other.to_string(),
+    }
 }
 
 /// A value as a part of a folder's name.
