@@ -40,7 +40,7 @@ pub struct Analysis {
     pub runs: Vec<RunAnalysis>,
     /// Each variant that has a fit, base first.
     pub variants: Vec<VariantAnalysis>,
-    /// The mean of the variants' ceilings.
+    /// The mean ceiling of the base and the variants that have no ceiling of their own.
     pub shared_ceiling: Option<f64>,
     /// How much seeds differ.
     pub margins: Margins,
@@ -80,7 +80,7 @@ pub struct VariantAnalysis {
     pub fit: Fit,
     /// The fit to the first half.
     pub half: Option<Fit>,
-    /// The fit at the shared ceiling.
+    /// The fit at the shared ceiling; `None` with a ceiling of its own.
     pub shared: Option<SharedFit>,
     /// Mean end of its runs and its standard error by sampling.
     pub end: Option<(f64, f64)>,
@@ -121,31 +121,72 @@ impl Analysis {
             records.into_par_iter().map(|record| RunAnalysis::of(record, budget)).collect();
         let variants: Vec<VariantAnalysis> =
             order.par_iter().filter_map(|name| VariantAnalysis::of(name, &runs)).collect();
+        let base = order.first().and_then(|base| variants.iter().position(|v| v.name == *base));
         let mut analysis = Self { runs, variants, ..Self::default() };
-        analysis.share();
-        analysis.margins = analysis.spreads();
-        analysis.compare(order.first().map_or("", String::as_str));
+        analysis.margins = analysis.spreads(None);
+        let pairs = analysis.pairs(base);
+        analysis.share(base, &pairs);
+        analysis.margins = analysis.spreads(analysis.shared_ceiling);
+        analysis.judge(base, &pairs);
         analysis
     }
 
-    fn share(&mut self) {
-        let fits: Vec<(&Series, &Fit)> =
-            self.variants.iter().map(|variant| (&variant.series, &variant.fit)).collect();
+    /// Each variant against the base by their curves alone.
+    fn pairs(&self, base: Option<usize>) -> Vec<Option<Pair>> {
+        let with_base = |(index, variant): (usize, &VariantAnalysis)| {
+            let base = &self.variants[base.filter(|base| *base != index)?];
+            let (one, other) = ((&variant.series, &variant.fit), (&base.series, &base.fit));
+            compare(one, other, &FitOptions::default()).ok()
+        };
+        self.variants.par_iter().enumerate().map(with_base).collect()
+    }
+
+    /// Fits again at the mean ceiling of the base and the variants that have no ceiling of their
+    /// own: at a ceiling that is not theirs, the steepness of the others means nothing.
+    fn share(&mut self, base: Option<usize>, pairs: &[Option<Pair>]) {
+        let base_runs = base.map_or(1, |base| self.variants[base].runs);
+        let margins = self.margins;
+        let sharing: Vec<usize> = (0..self.variants.len())
+            .filter(|index| {
+                let runs = (self.variants[*index].runs, base_runs);
+                !pairs[*index].is_some_and(|pair| has_own_ceiling(&pair, &margins, runs))
+            })
+            .collect();
+        let fits: Vec<(&Series, &Fit)> = sharing
+            .iter()
+            .map(|index| (&self.variants[*index].series, &self.variants[*index].fit))
+            .collect();
         let Ok((ceiling, shared)) = share_ceiling(&fits, &FitOptions::default()) else { return };
         self.shared_ceiling = (!fits.is_empty()).then_some(ceiling);
-        for (variant, shared) in self.variants.iter_mut().zip(shared) {
-            variant.shared = Some(shared);
+        for (index, shared) in sharing.into_iter().zip(shared) {
+            self.variants[index].shared = Some(shared);
         }
     }
 
-    fn spreads(&self) -> Margins {
+    fn judge(&mut self, base: Option<usize>, pairs: &[Option<Pair>]) {
+        let Some(base) = base else { return };
+        let found: Vec<Option<Comparison>> = self
+            .variants
+            .iter()
+            .zip(pairs)
+            .map(|(variant, pair)| {
+                Some(Comparison::of((*pair)?, variant, &self.variants[base], &self.margins))
+            })
+            .collect();
+        for (variant, comparison) in self.variants.iter_mut().zip(found) {
+            variant.comparison = comparison;
+        }
+    }
+
+    /// Spreads between seeds; those at the shared ceiling once there is one.
+    fn spreads(&self, shared_ceiling: Option<f64>) -> Margins {
         let mut ceilings: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         let (mut steep, mut middle, mut ends) =
             (ceilings.clone(), ceilings.clone(), ceilings.clone());
         // The same way as `share_ceiling` fits the variants, so that the spreads are of its numbers.
         let options = FitOptions::default();
         let held = FitOptions {
-            ceiling: self.shared_ceiling,
+            ceiling: shared_ceiling,
             method: Method::Profile,
             floor: Some(options.floor_choice()),
             ..options
@@ -155,8 +196,10 @@ impl Analysis {
             if let Some(whole) = &run.whole {
                 ceilings.entry(name).or_default().push(whole.ceiling.value);
             }
-            let shared = run.series.as_ref().and_then(|series| fit(series, &held).ok());
-            if let Some(shared) = shared.filter(|_| self.shared_ceiling.is_some()) {
+            let is_sharing = shared_ceiling.is_some()
+                && self.variants.iter().any(|one| one.name == name && one.shared.is_some());
+            let series = run.series.as_ref().filter(|_| is_sharing);
+            if let Some(shared) = series.and_then(|series| fit(series, &held).ok()) {
                 steep.entry(name).or_default().push(shared.steepness.value);
                 middle.entry(name).or_default().push(shared.midpoint.value.ln());
             }
@@ -172,26 +215,6 @@ impl Analysis {
             steepness: pooled(steep),
             midpoint: pooled(middle),
             end: pooled(ends),
-        }
-    }
-
-    fn compare(&mut self, base: &str) {
-        let Some(position) = self.variants.iter().position(|variant| variant.name == base) else {
-            return;
-        };
-        let found: Vec<Option<Comparison>> = self
-            .variants
-            .par_iter()
-            .enumerate()
-            .map(|(index, variant)| {
-                if index == position {
-                    return None;
-                }
-                Comparison::of(variant, &self.variants[position], &self.margins)
-            })
-            .collect();
-        for (variant, comparison) in self.variants.iter_mut().zip(found) {
-            variant.comparison = comparison;
         }
     }
 }
@@ -266,32 +289,42 @@ impl VariantAnalysis {
     }
 }
 
+/// Does a difference exceed the margin between seeds? Where that is not known, any does.
+fn exceeds(difference: f64, spread: Option<Spread>, runs: (usize, usize)) -> bool {
+    spread.is_none_or(|spread| difference.abs() > spread.margin(runs.0, runs.1))
+}
+
+fn has_own_ceiling(pair: &Pair, margins: &Margins, runs: (usize, usize)) -> bool {
+    pair.verdict == Separation::Ceiling
+        && exceeds(pair.ceiling_difference.value, margins.ceiling, runs)
+}
+
 impl Comparison {
-    fn of(variant: &VariantAnalysis, base: &VariantAnalysis, margins: &Margins) -> Option<Self> {
-        let options = FitOptions::default();
-        let pair =
-            compare((&variant.series, &variant.fit), (&base.series, &base.fit), &options).ok()?;
-        let exceeds = |difference: f64, spread: Option<Spread>| {
-            spread.is_none_or(|spread| difference.abs() > spread.margin(variant.runs, base.runs))
+    fn of(
+        pair: Pair,
+        variant: &VariantAnalysis,
+        base: &VariantAnalysis,
+        margins: &Margins,
+    ) -> Self {
+        let runs = (variant.runs, base.runs);
+        let (steepness, midpoint) = (pair.steepness_difference, pair.midpoint_ratio);
+        let is_steeper =
+            !steepness.contains(0.0) && exceeds(steepness.value, margins.steepness, runs);
+        let is_earlier =
+            !midpoint.contains(1.0) && exceeds(midpoint.value.ln(), margins.midpoint, runs);
+        let verdict = if has_own_ceiling(&pair, margins, runs) {
+            Separation::Ceiling
+        } else if is_steeper || is_earlier {
+            Separation::Efficiency
+        } else {
+            Separation::Indistinguishable
         };
-        let is_ceiling = pair.verdict == Separation::Ceiling
-            && exceeds(pair.ceiling_difference.value, margins.ceiling);
-        let steepness = pair.steepness_difference;
-        let midpoint = pair.midpoint_ratio;
-        let is_efficiency = (!steepness.contains(0.0)
-            && exceeds(steepness.value, margins.steepness))
-            || (!midpoint.contains(1.0) && exceeds(midpoint.value.ln(), margins.midpoint));
-        let verdict = match (is_ceiling, is_efficiency) {
-            (true, _) => Separation::Ceiling,
-            (false, true) => Separation::Efficiency,
-            (false, false) => Separation::Indistinguishable,
-        };
-        Some(Self {
+        Self {
             verdict,
             pair,
             end_difference: end_difference(variant, base, margins.end),
             has_margin: margins.ceiling.is_some(),
-        })
+        }
     }
 }
 

@@ -87,13 +87,22 @@ fn a_difference_within_the_margin_between_seeds_is_none() {
     let text = STUDY.replace("seeds = [1, 2, 3]", "seeds = [1, 2]");
     let plan = plan(&text);
     let mut records = make(&plan, folder.path());
-    // One seed of the base is as far off as the variant: the ceiling of the variant proves nothing.
-    for point in &mut records[1].points {
-        point.pass_rate = (point.pass_rate - 0.09 * (point.step as f64 / 120.0)).max(0.0);
+    let verdict = |records: Vec<RunRecord>| {
+        let analysis = Analysis::of(records, &names(&plan), plan.budget);
+        let head = analysis.variants.iter().find(|variant| variant.name == "bf16-head").unwrap();
+        head.comparison.unwrap()
+    };
+    assert_eq!(verdict(records.clone()).verdict, Separation::Ceiling);
+    // The seeds of the base now lie as far from each other as the variant from their mean, which
+    // stays where it was: the curves still differ, and prove nothing.
+    let (one, two) = records.split_at_mut(1);
+    for (point, other) in one[0].points.iter_mut().zip(&mut two[0].points) {
+        let apart = 0.12 * (point.step as f64 / 120.0);
+        (point.pass_rate, other.pass_rate) = (point.pass_rate + apart, other.pass_rate - apart);
     }
-    let analysis = Analysis::of(records, &names(&plan), plan.budget);
-    let head = analysis.variants.iter().find(|variant| variant.name == "bf16-head").unwrap();
-    assert_ne!(head.comparison.unwrap().verdict, Separation::Ceiling);
+    let judged = verdict(records);
+    assert_eq!(judged.pair.verdict, Separation::Ceiling);
+    assert_ne!(judged.verdict, Separation::Ceiling);
 }
 
 #[test]
@@ -205,4 +214,18 @@ fn a_forecast_made_on_the_way_looks_at_the_end_of_the_budget() {
     let prediction = run.prediction.unwrap();
     assert!((prediction.at - 120.0).abs() < 1e-9, "{prediction:?}");
     assert!(prediction.fitted_until <= 60.0);
+}
+
+#[test]
+fn the_shared_ceiling_is_shared_by_those_that_have_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = plan(STUDY);
+    let analysis = Analysis::of(make(&plan, folder.path()), &names(&plan), plan.budget);
+    let of = |name: &str| analysis.variants.iter().find(|one| one.name == name).unwrap();
+    assert!(of("bf16-head").shared.is_none());
+    let steepness = of("ppo-off-policy").shared.as_ref().unwrap().steepness;
+    assert!(steepness.low < 2.0 && steepness.high > 1.6, "1.8 was put in: {steepness:?}");
+    let sharing = ["base", "ppo-off-policy", "sample-average"];
+    let mean = sharing.iter().map(|name| of(name).fit.ceiling.value).sum::<f64>() / 3.0;
+    assert!((analysis.shared_ceiling.unwrap() - mean).abs() < 1e-12);
 }

@@ -128,10 +128,18 @@ pub(crate) fn sentences(analysis: &Analysis) -> Vec<String> {
         lines.push("No variant has points enough for a fit yet.".into());
         return lines;
     };
+    let mut like_base: Vec<&str> = Vec::new();
     for variant in &analysis.variants {
-        if let Some(comparison) = &variant.comparison {
-            lines.push(against_base(&variant.name, &base.name, comparison));
+        match &variant.comparison {
+            Some(one) if one.pair.verdict == Separation::Indistinguishable => {
+                like_base.push(&variant.name);
+            }
+            Some(one) => lines.push(against_base(&variant.name, &base.name, one)),
+            None => {}
         }
+    }
+    if !like_base.is_empty() {
+        lines.push(format!("Cannot be told apart from {}: {}.", base.name, like_base.join(", ")));
     }
     lines.extend(margins(analysis));
     lines.extend(power(analysis));
