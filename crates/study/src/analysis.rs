@@ -8,7 +8,7 @@
 //!
 //! The verdict is `curve`'s: ceiling, efficiency or indistinguishable, with one demand more. Where
 //! some variant has two seeds or more, a difference must also exceed the margin between runs
-//! ([`Spread::margin`]); where none has, the verdict says that it rests on single runs.
+//! ([`Spread::margin`]); where none has, [`Margins`] is empty and a verdict rests on single runs.
 //!
 //! Runs that failed are left out of the fits. Runs that still go on are in, so a table made on the
 //! way is provisional, and says so.
@@ -97,8 +97,6 @@ pub struct Comparison {
     pub pair: Pair,
     /// Difference of the measured ends.
     pub end_difference: Option<Estimate>,
-    /// Is the margin between seeds known?
-    pub has_margin: bool,
 }
 
 /// Spreads between runs that differ in their seed only.
@@ -319,12 +317,7 @@ impl Comparison {
         } else {
             Separation::Indistinguishable
         };
-        Self {
-            verdict,
-            pair,
-            end_difference: end_difference(variant, base, margins.end),
-            has_margin: margins.ceiling.is_some(),
-        }
+        Self { verdict, pair, end_difference: end_difference(variant, base, margins.end) }
     }
 }
 

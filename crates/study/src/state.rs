@@ -88,21 +88,32 @@ pub fn glance(folder: &Path, budget: Budget) -> Result<Glance, StudyError> {
     let points = points_so_far(&run)?;
     glance.points = points.len();
     glance.pass_rate = points.last().map(|point| point.pass_rate);
-    let events = last_events(&run.events())?;
-    glance.state = State::of(events.last().map(|event| &event.what));
-    let steps = events.iter().rev().find_map(|event| match &event.what {
-        What::Step { report, .. } => Some(report.version.0),
-        What::Stopped { version, .. } | What::Resumed { version, .. } => Some(version.0),
-        _ => None,
-    });
-    glance.step = steps.or_else(|| points.last().map(|point| point.step)).unwrap_or(0);
-    let ledger = events.iter().rev().find_map(|event| event.what.ledger());
-    glance.share = ledger.map_or(0.0, |ledger| share(ledger, glance.step, budget));
+    let tail = tail(&run.events())?;
+    // Newest first, and no further back than needed: a tail holds hundreds of groups.
+    let mut newest = tail
+        .rsplit(|byte| *byte == b'\n')
+        .filter_map(|line| serde_json::from_slice::<Event>(line).ok())
+        .peekable();
+    glance.state = State::of(newest.peek().map(|event| &event.what));
+    glance.is_under_way = glance.points > 0;
+    let (mut step, mut ledger) = (None, None);
+    for event in newest {
+        glance.is_under_way |= !event.what.is_of_session();
+        ledger = ledger.or_else(|| event.what.ledger().copied());
+        step = step.or(match &event.what {
+            What::Step { report, .. } => Some(report.version.0),
+            What::Stopped { version, .. } | What::Resumed { version, .. } => Some(version.0),
+            _ => None,
+        });
+        if step.is_some() && ledger.is_some() {
+            break;
+        }
+    }
+    glance.step = step.or_else(|| points.last().map(|point| point.step)).unwrap_or(0);
+    glance.share = ledger.map_or(0.0, |ledger| share(&ledger, glance.step, budget));
     if glance.state.is_finished() {
         glance.share = 1.0;
     }
-    glance.is_under_way =
-        glance.points > 0 || events.iter().any(|event| !event.what.is_of_session());
     Ok(glance)
 }
 
@@ -127,8 +138,8 @@ fn points_so_far(run: &RunFolder) -> Result<Vec<EvaluationPoint>, StudyError> {
     Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
 }
 
-/// The whole events in the last part of a file, in order.
-fn last_events(path: &Path) -> Result<Vec<Event>, StudyError> {
+/// The last part of a file; its first and last line may be torn.
+fn tail(path: &Path) -> Result<Vec<u8>, StudyError> {
     let mut file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -139,8 +150,7 @@ fn last_events(path: &Path) -> Result<Vec<Event>, StudyError> {
     file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))
         .and_then(|_| file.read_to_end(&mut bytes))
         .map_err(StudyError::io("read", path))?;
-    let lines = bytes.split(|byte| *byte == b'\n');
-    Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
+    Ok(bytes)
 }
 
 /// Is a process writing this run at the moment? The operating system frees the lock with the

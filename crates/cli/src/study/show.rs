@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
-use scalerl_study::Plan;
 use scalerl_study::state::{Glance, glance};
+use scalerl_study::{Budget, Plan};
 
 use super::outcome::Study;
 use crate::forecast::output::say;
@@ -21,17 +21,31 @@ pub(crate) struct Show<'a> {
     plan: &'a Plan,
     bar: Option<ProgressBar>,
     last: Instant,
+    jobs: Vec<Seen>,
+}
+
+/// A run and whether it was seen to have ended; such a one is not looked at again.
+struct Seen {
+    name: String,
+    budget: Budget,
+    is_finished: bool,
 }
 
 impl<'a> Show<'a> {
-    pub(crate) fn new(study: &'a Study, plan: &'a Plan) -> Self {
+    pub(crate) fn new(study: &'a Study, plan: &'a Plan) -> Result<Self> {
         let bar = std::io::stderr().is_terminal().then(|| {
-            let template = "{prefix} {bar:30} {percent} % {elapsed} {wide_msg}";
+            let template = "{prefix} {bar:30} {percent} % {elapsed}, {eta} left {wide_msg}";
             let style = ProgressStyle::with_template(template)
                 .unwrap_or_else(|_| ProgressStyle::default_bar());
             ProgressBar::new(TICKS as u64).with_style(style).with_prefix(plan.name.clone())
         });
-        Self { study, plan, bar, last: Instant::now() }
+        let mut jobs = Vec::new();
+        for variant in &plan.variants {
+            for job in variant.tuning()?.into_iter().chain(variant.runs(None)?) {
+                jobs.push(Seen { name: job.name, budget: job.budget, is_finished: false });
+            }
+        }
+        Ok(Self { study, plan, bar, last: Instant::now(), jobs })
     }
 
     pub(crate) fn started(&self, run: &str, is_new: bool) {
@@ -52,19 +66,21 @@ impl<'a> Show<'a> {
             return Ok(());
         }
         self.last = Instant::now();
-        let (mut share, mut total, mut done, mut count) = (0.0, 0.0, 0, 0);
-        for variant in &self.plan.variants {
-            for job in self.study.jobs(variant)? {
-                let seen = glance(&self.study.runs().join(&job.name), job.budget)?;
-                share += seen.share * job.budget.amount;
-                total += job.budget.amount;
-                done += usize::from(seen.state.is_finished());
-                count += 1;
+        let (mut share, mut total) = (0.0, 0.0);
+        for job in &mut self.jobs {
+            total += job.budget.amount;
+            if job.is_finished {
+                share += job.budget.amount;
+                continue;
             }
+            let seen = glance(&self.study.runs().join(&job.name), job.budget)?;
+            share += seen.share * job.budget.amount;
+            job.is_finished = seen.state.is_finished();
         }
         let share = share / total;
+        let done = self.jobs.iter().filter(|job| job.is_finished).count();
         let stands: Vec<String> = running.map(|run| format!("{run} {}", self.stand(run))).collect();
-        let whole = format!("{done} of {count} runs");
+        let whole = format!("{done} of {} runs", self.jobs.len());
         match &self.bar {
             Some(bar) => {
                 bar.set_position((share * TICKS) as u64);

@@ -28,6 +28,7 @@ use super::show::Show;
 use crate::forecast::output::say;
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+const SEARCH_EVERY: Duration = Duration::from_secs(2);
 /// Tables on the way: not more often than this, and not more than a small part of the time.
 const REFRESH_EVERY: Duration = Duration::from_mins(1);
 const REFRESH_SHARE: u32 = 20;
@@ -54,6 +55,8 @@ pub(crate) struct Supervisor<'a> {
     ended: Ended,
     signals: Arc<AtomicUsize>,
     passed_on: usize,
+    /// Not before this is work looked for again, unless a run ends.
+    search_at: Instant,
     refresh: Refresh,
 }
 
@@ -71,7 +74,7 @@ struct Refresh {
 /// What can be done next.
 enum Next {
     Start(Box<Job>),
-    /// Something is left, and must wait: for a sweep, for another process, for a free place.
+    /// Something is left, or may be, and must wait.
     Wait,
     Nothing,
 }
@@ -101,18 +104,18 @@ impl<'a> Supervisor<'a> {
             ended: Ended::default(),
             signals,
             passed_on: 0,
+            search_at: Instant::now(),
             refresh,
         })
     }
 
     /// Runs everything that is left.
     pub(crate) fn run(mut self) -> Result<Ended> {
-        let mut show = Show::new(self.study, self.plan);
+        let mut show = Show::new(self.study, self.plan)?;
         loop {
             self.pass_signals_on();
             self.reap(&mut show)?;
-            let next = if self.ended.was_stopped { Next::Nothing } else { self.next()? };
-            match next {
+            match self.next_if_due()? {
                 Next::Start(job) => self.start(*job, &mut show)?,
                 Next::Nothing if self.children.is_empty() => break,
                 Next::Nothing | Next::Wait => {
@@ -170,6 +173,7 @@ impl<'a> Supervisor<'a> {
                 self.ended.failures.insert(job.name, reason);
             }
             self.refresh.due = Instant::now();
+            self.search_at = Instant::now();
         }
         Ok(())
     }
@@ -182,8 +186,23 @@ impl<'a> Supervisor<'a> {
         if last.is_empty() { format!("see {}", path.display()) } else { last.join(" | ") }
     }
 
+    /// Looks for work when there is a place for it, and not more often than folders can be read.
+    fn next_if_due(&mut self) -> Result<Next> {
+        if self.ended.was_stopped {
+            return Ok(Next::Nothing);
+        }
+        if self.children.len() >= self.at_once || Instant::now() < self.search_at {
+            return Ok(Next::Wait);
+        }
+        let next = self.next()?;
+        if !matches!(next, Next::Start(_)) {
+            self.search_at = Instant::now() + SEARCH_EVERY;
+        }
+        Ok(next)
+    }
+
     /// The first job that has not ended and can be started now.
-    fn next(&mut self) -> Result<Next> {
+    fn next(&self) -> Result<Next> {
         let (mut is_left, mut found) = (false, None);
         'search: for variant in &self.plan.variants {
             let is_tuning = self.children.iter().any(|running| {
@@ -210,8 +229,7 @@ impl<'a> Supervisor<'a> {
             let folder = self.study.runs().join(&running.job.name);
             state::glance(&folder, running.job.budget).is_ok_and(|glance| !glance.is_under_way)
         });
-        let is_full = self.children.len() >= self.at_once || is_warming_up;
-        Ok(if is_full { Next::Wait } else { Next::Start(Box::new(job)) })
+        Ok(if is_warming_up { Next::Wait } else { Next::Start(Box::new(job)) })
     }
 
     fn start(&mut self, job: Job, show: &mut Show<'_>) -> Result<()> {
