@@ -82,10 +82,21 @@ pub struct VariantAnalysis {
     pub half: Option<Fit>,
     /// The fit at the shared ceiling; `None` with a ceiling of its own.
     pub shared: Option<SharedFit>,
-    /// Mean end of its runs and its standard error by sampling.
-    pub end: Option<(f64, f64)>,
+    /// The mean end of its runs.
+    pub end: Option<MeanEnd>,
     /// Against the base; `None` for the base itself.
     pub comparison: Option<Comparison>,
+}
+
+/// The measured ends of several runs.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct MeanEnd {
+    /// Their mean.
+    pub value: f64,
+    /// Its standard error by sampling.
+    pub error: f64,
+    /// Runs that have ended.
+    pub runs: usize,
 }
 
 /// A variant against the base; differences are variant less base.
@@ -268,11 +279,14 @@ impl VariantAnalysis {
         let whole = fit(&series, &FitOptions::default()).ok()?;
         let half = fit_until(&series, Method::Marginal, series.last_compute() * FITTED_SHARE).ok();
         let endings: Vec<&Ending> = runs.iter().filter_map(|run| run.ending.as_ref()).collect();
-        let count = endings.len() as f64;
         let end = (!endings.is_empty()).then(|| {
-            let mean = endings.iter().map(|ending| ending.value).sum::<f64>() / count;
+            let count = endings.len() as f64;
             let squares = endings.iter().map(|ending| ending.error.unwrap_or(0.0).powi(2));
-            (mean, squares.sum::<f64>().sqrt() / count)
+            MeanEnd {
+                value: endings.iter().map(|ending| ending.value).sum::<f64>() / count,
+                error: squares.sum::<f64>().sqrt() / count,
+                runs: endings.len(),
+            }
         });
         Some(Self {
             name: name.to_owned(),
@@ -328,9 +342,10 @@ fn end_difference(
     base: &VariantAnalysis,
     spread: Option<Spread>,
 ) -> Option<Estimate> {
-    let ((a, error_a), (b, error_b)) = (variant.end?, base.end?);
-    let sampling = NORMAL_95 * error_a.hypot(error_b);
-    let between = spread.map_or(0.0, |spread| spread.margin(variant.runs, base.runs));
+    let (a, b) = (variant.end?, base.end?);
+    let sampling = NORMAL_95 * a.error.hypot(b.error);
+    let between = spread.map_or(0.0, |spread| spread.margin(a.runs, b.runs));
     let half_width = sampling.max(between);
-    Some(Estimate { value: a - b, low: a - b - half_width, high: a - b + half_width })
+    let value = a.value - b.value;
+    Some(Estimate { value, low: value - half_width, high: value + half_width })
 }

@@ -74,3 +74,16 @@ fn generations_per_prompt_hold_the_batch() {
         assert!(batch.abs_diff(2048) <= 16, "{}: {batch}", variant.name);
     }
 }
+
+#[test]
+fn the_examples_in_the_guide_can_be_read() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/studies.md");
+    let text = fs::read_to_string(path).unwrap();
+    let blocks: Vec<&str> = text.split("```toml\n").skip(1).collect();
+    assert_eq!(blocks.len(), 2);
+    for block in blocks {
+        let block = block.split("```").next().unwrap();
+        let study = StudyFile::parse("guide.toml", block).unwrap_or_else(|error| panic!("{error}"));
+        assert!(study.variants.len() >= 2, "{block}");
+    }
+}

@@ -67,7 +67,7 @@ fn variant(variant: &VariantAnalysis) -> Vec<String> {
         words::computes(&variant.fit.midpoint),
         shared.map_or(NOTHING.into(), |fit| estimate(&fit.steepness)),
         shared.map_or(NOTHING.into(), |fit| words::computes(&fit.midpoint)),
-        variant.end.map_or(NOTHING.into(), |(value, error)| format!("{value:.3} ± {error:.3}")),
+        variant.end.map_or(NOTHING.into(), |end| format!("{:.3} ± {:.3}", end.value, end.error)),
         difference
             .map_or(NOTHING.into(), |d| format!("{:+.3} [{:+.3}, {:+.3}]", d.value, d.low, d.high)),
         comparison.map_or("base".into(), |one| one.verdict.to_string()),
