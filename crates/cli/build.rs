@@ -1,9 +1,30 @@
-//! Lets the binary find libtorch where it was built: link arguments do not travel from crate to
-//! crate, so the model crate's build script hands over the folder and this one repeats the line.
+//! Two things the binary must know: where it was built from, and where libtorch is. Link arguments
+//! do not travel from crate to crate, so the model crate's build script hands over the folder and
+//! this one repeats the line.
+
+use std::path::Path;
+use std::process::Command;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     if let Ok(folder) = std::env::var("DEP_SCALERL_SHIM_LIBTORCH") {
         println!("cargo::rustc-link-arg=-Wl,-rpath,{folder}");
     }
+    // Absent in a source archive: runs then say that they do not know.
+    if let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) {
+        println!("cargo::rustc-env=SCALERL_COMMIT={commit}");
+    }
+    // HEAD names the branch, the log grows with every commit on it.
+    for file in ["HEAD", "logs/HEAD"] {
+        let path = git(&["rev-parse", "--git-path", file]);
+        if let Some(path) = path.filter(|path| Path::new(path).exists()) {
+            println!("cargo::rerun-if-changed={path}");
+        }
+    }
+}
+
+fn git(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(arguments).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
 }

@@ -8,6 +8,7 @@
 Equal lengths: --batch sequences, --prompt + --new tokens each. Mixed lengths (--fewest): four batches' worth of
 requests with lengths spread between --fewest and --new, in the order of scalerl bench decode, taken --batch at a time; a
 batch runs until its longest is done, because a block per sequence has no room for the next. Only wanted tokens count.
+--batches N takes the first N batches only, for what is too slow to be timed on all.
 """
 import argparse
 import time
@@ -16,7 +17,7 @@ import torch
 import torch.nn.functional as F
 
 parser = argparse.ArgumentParser()
-sizes = dict(layers=4, dim=128, heads=4, kv_heads=2, ffn=384, vocab=512, batch=64, prompt=32, new=256, fewest=0, reps=3, threads=0)
+sizes = dict(layers=4, dim=128, heads=4, kv_heads=2, ffn=384, vocab=512, batch=64, prompt=32, new=256, fewest=0, batches=0, reps=3, threads=0)
 for name, default in sizes.items():
     parser.add_argument("--" + name.replace("_", "-"), type=int, default=default)
 parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -41,7 +42,8 @@ def lengths():
     if not args.fewest:
         return [args.new] * B
     count, spread = 4 * B, args.new - args.fewest
-    return [args.fewest + spread * (i * 37 % count) // max(count - 1, 1) for i in range(count)]
+    wanted = [args.fewest + spread * (i * 37 % count) // max(count - 1, 1) for i in range(count)]
+    return wanted[: args.batches * B] if args.batches else wanted
 
 
 def weights():
@@ -201,7 +203,7 @@ def hf():
     wanted = lengths()
     batches = [wanted[i : i + B] for i in range(0, len(wanted), B)]
 
-    def run():
+    def run(batches):
         for batch in batches:
             model.generate(
                 ids, attention_mask=torch.ones_like(ids), max_new_tokens=max(batch), min_new_tokens=max(batch), do_sample=True,
@@ -209,11 +211,11 @@ def hf():
             )
         wait()
 
-    run()
+    run([[16]])
     best = float("inf")
     for _ in range(max(1, args.reps - 1)):
         begun = time.perf_counter()
-        run()
+        run(batches)
         best = min(best, time.perf_counter() - begun)
     report(f"transformers-{transformers.__version__}", best, 0.0, sum(max(batch) for batch in batches), sum(wanted), 0.0)
 

@@ -31,6 +31,8 @@ pub struct Size {
 impl Size {
     /// For a file or a wide screen.
     pub const WIDE: Self = Self { width: 800.0, height: 500.0 };
+    /// For one of many charts side by side; fits a phone too.
+    pub const SMALL: Self = Self { width: 420.0, height: 300.0 };
     /// For a phone.
     pub const NARROW: Self = Self { width: 400.0, height: 400.0 };
     /// Below this nothing can be read; smaller sizes are drawn at this one.

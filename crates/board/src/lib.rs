@@ -66,7 +66,7 @@ mod ticks;
 
 pub use chart::Figure;
 pub use layout::Size;
-pub use page::{Block, Page, Section, Table};
+pub use page::{Block, Page, Piece, Section, Table};
 pub use png::png;
 pub use save::{DrawError, Format, save};
 pub use svg::svg;

@@ -51,10 +51,14 @@ pub enum Block {
     Table(Table),
     /// A chart with a text below it; the text may be empty.
     Figure(Box<Figure>, String),
+    /// Many small charts, side by side where there is room.
+    Gallery(Vec<Figure>),
     /// Names and values.
     KeyValues(Vec<(String, String)>),
     /// Text with its line breaks kept: commands, completions.
     Code(String),
+    /// Text with its line breaks kept, wrapped, parts of it marked: completions.
+    Passage(Vec<Piece>),
     /// Blocks behind a line that opens them: long lists, samples.
     Fold(String, Vec<Block>),
 }
@@ -64,6 +68,15 @@ impl Block {
     pub fn figure(figure: Figure) -> Self {
         Self::Figure(Box::new(figure), String::new())
     }
+}
+
+/// A part of a passage.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Piece {
+    /// The text.
+    pub text: String,
+    /// Why it is marked, shown when pointed at; `None` for plain text.
+    pub mark: Option<String>,
 }
 
 /// A table. Columns whose cells are all numbers are aligned to the right.
@@ -150,6 +163,17 @@ impl Block {
             }
             Self::Table(table) => table.write(out),
             Self::Figure(figure, caption) => write_figure(figure, caption, out),
+            Self::Gallery(figures) => {
+                out.push_str("<div class=\"gallery\">\n");
+                for figure in figures {
+                    let drawn = svg::draw(figure, Size::SMALL, Theme::Page);
+                    let _ = writeln!(
+                        out,
+                        "<figure class=\"chart\" tabindex=\"0\">\n<div>\n{drawn}</div>\n</figure>"
+                    );
+                }
+                out.push_str("</div>\n");
+            }
             Self::KeyValues(pairs) => {
                 out.push_str("<dl>\n");
                 for (key, value) in pairs {
@@ -160,6 +184,17 @@ impl Block {
             Self::Code(text) => {
                 // A browser drops the first line break inside <pre>; one more keeps the text's own.
                 let _ = writeln!(out, "<pre tabindex=\"0\">\n{}</pre>", escape(text));
+            }
+            Self::Passage(pieces) => {
+                out.push_str("<pre class=\"passage\" tabindex=\"0\">\n");
+                for piece in pieces {
+                    let text = escape(&piece.text);
+                    let _ = match &piece.mark {
+                        Some(why) => write!(out, "<mark title=\"{}\">{text}</mark>", escape(why)),
+                        None => write!(out, "{text}"),
+                    };
+                }
+                out.push_str("</pre>\n");
             }
             Self::Fold(summary, blocks) => {
                 let _ = writeln!(out, "<details><summary>{}</summary>", escape(summary));

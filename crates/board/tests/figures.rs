@@ -11,8 +11,8 @@ use scalerl_board::chart::{
     Tone,
 };
 use scalerl_board::{
-    Block, DrawError, Format, Glyphs, Page, Section, Size, Table, TerminalOptions, png, save, svg,
-    terminal,
+    Block, DrawError, Format, Glyphs, Page, Piece, Section, Size, Table, TerminalOptions, png,
+    save, svg, terminal,
 };
 
 const HOSTILE: &str = "<script>alert('x')</script> & \"quotes\" \u{1b}[31m \u{0} 漢字 ]]>";
@@ -248,6 +248,11 @@ fn page() -> Page {
                     }),
                     Block::Figure(Box::new(sigmoid()), hostile()),
                     Block::KeyValues(vec![(hostile(), hostile())]),
+                    Block::Gallery(vec![sigmoid()]),
+                    Block::Passage(vec![
+                        Piece { text: hostile(), mark: None },
+                        Piece { text: hostile(), mark: Some(hostile()) },
+                    ]),
                     Block::Fold(hostile(), vec![Block::Code(hostile())]),
                 ],
             })
@@ -268,11 +273,22 @@ fn a_page_runs_no_script_but_its_own_and_needs_nothing_from_outside() {
 }
 
 #[test]
-fn each_figure_of_a_page_is_drawn_for_wide_and_for_narrow_screens() {
+fn every_tag_of_a_page_is_closed() {
     let html = page().html();
-    assert_eq!(html.matches("<figure class=\"chart\"").count(), 5);
+    let (from, until) = (html.find("<main>").unwrap(), html.find("</main>").unwrap());
+    let body = Document::parse(&html[from..until + "</main>".len()]).unwrap();
+    let marks = body.descendants().filter(|node| node.has_tag_name("mark"));
+    let texts: Vec<_> = marks.map(|mark| mark.text().unwrap().to_owned()).collect();
+    assert_eq!(texts.len(), 5);
+    assert!(texts.iter().all(|text| text.starts_with("<script>alert('x')")), "{texts:?}");
+}
+
+#[test]
+fn figures_of_a_page_are_drawn_for_wide_and_for_narrow_screens_small_ones_once_for_both() {
+    let html = page().html();
+    assert_eq!(html.matches("<figure class=\"chart\"").count(), 5 + 5);
     let drawings: Vec<_> = html.match_indices("<svg xmlns").collect();
-    assert_eq!(drawings.len(), 10);
+    assert_eq!(drawings.len(), 10 + 5);
     for (start, _) in drawings {
         // The drawing ends at the second closing tag: the plot is a nested one.
         let end = html[start..].match_indices("</svg>").nth(1).unwrap().0;

@@ -3,15 +3,17 @@
 use std::io::Write;
 
 use scalerl_model::bench::{DecodeBench, DecodeTiming, Shape, bench_decode, bench_mismatch};
-use scalerl_model::generate::{GeneratorOptions, Sampling, check_kernels};
+use scalerl_model::generate::{GeneratorOptions, check_kernels};
 use scalerl_model::tch::Device;
 use scalerl_model::{device, tch};
 
 use crate::bench::{Mode, Precision};
 use crate::failure::BadInput;
+use crate::sampling::SamplingArgs;
 
 /// Options of `bench decode`.
 #[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub(crate) struct Args {
     #[arg(long, default_value_t = 4)]
     layers: i64,
@@ -37,12 +39,8 @@ pub(crate) struct Args {
     /// Mixed lengths: from this many tokens to --new, four requests per sequence at once.
     #[arg(long)]
     fewest: Option<usize>,
-    #[arg(long, default_value_t = 1.0)]
-    temperature: f64,
-    #[arg(long, default_value_t = 1.0)]
-    top_p: f64,
-    #[arg(long, default_value_t = 0)]
-    top_k: usize,
+    #[command(flatten)]
+    sampling: SamplingArgs,
     #[arg(long, default_value_t = 3)]
     reps: usize,
     /// GB/s of the memory; measured by a large copy where it is not given.
@@ -69,6 +67,9 @@ pub(crate) struct Args {
     /// Compare log-probs with the trainer's forward pass, for the three heads, instead of timing.
     #[arg(long)]
     mismatch: bool,
+    /// Also time each kind of work inside a decode step (CUDA).
+    #[arg(long)]
+    breakdown: bool,
     /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
@@ -92,7 +93,6 @@ impl Args {
         if let Some(mode) = self.head {
             options.head = mode.head();
         }
-        let Self { temperature, top_p, top_k, .. } = *self;
         Ok(DecodeBench {
             shape: Shape {
                 layers: self.layers,
@@ -106,9 +106,10 @@ impl Args {
             prompt: self.prompt,
             new: self.new,
             fewest: self.fewest,
-            sampling: Sampling { temperature, top_p, top_k },
+            sampling: self.sampling.sampling(),
             repetitions: self.reps,
             bandwidth: self.bandwidth.map(|gigabytes| gigabytes * 1e9),
+            is_broken_down: self.breakdown,
             device,
             kind,
             options,
@@ -192,6 +193,13 @@ fn print(bench: &DecodeBench, timing: &DecodeTiming, out: &mut dyn Write) -> any
         write!(out, " {part}={ms:.3}ms")?;
     }
     writeln!(out)?;
+    for part in &timing.breakdown {
+        write!(out, "  {:<16} {:.3} ms", part.part, part.ms)?;
+        if let Some(torch_ms) = part.torch_ms {
+            write!(out, " (torch's product: {torch_ms:.3} ms)")?;
+        }
+        writeln!(out)?;
+    }
     if let Some(why) = timing.why_no_kernels.as_ref().filter(|_| bench.device != Device::Cpu) {
         writeln!(out, "  without our kernels: {why}")?;
     }

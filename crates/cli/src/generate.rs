@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use scalerl_model::folder::Model;
 use scalerl_model::generate::{
-    Completion, Finish, GREEDY, Generator, GeneratorOptions, Interruption, Request, Sampling,
+    Completion, Finish, Generator, GeneratorOptions, Interruption, Request,
 };
 use scalerl_model::template::{ChatTemplate, Prompt};
 use scalerl_model::tokenizer::{Markers, Tokenizer};
@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::bench::{Mode, Precision};
 use crate::failure::BadInput;
+use crate::sampling::SamplingArgs;
 
 /// Options of `generate`.
 #[derive(Debug, clap::Args)]
@@ -39,13 +40,8 @@ pub(crate) struct Args {
     system: Option<String>,
     #[arg(long, default_value_t = 256)]
     max_tokens: usize,
-    /// 0 takes the most probable token.
-    #[arg(long, default_value_t = 1.0)]
-    temperature: f64,
-    #[arg(long, default_value_t = 1.0)]
-    top_p: f64,
-    #[arg(long, default_value_t = 0)]
-    top_k: usize,
+    #[command(flatten)]
+    sampling: SamplingArgs,
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Completions of each prompt.
@@ -119,11 +115,9 @@ fn request(args: &Args, prompt: &[i64], tokenizer: &Tokenizer) -> anyhow::Result
         }
         None => Vec::new(),
     };
-    let Args { temperature, top_p, top_k, .. } = *args;
-    let sampling = if temperature == 0.0 { GREEDY } else { Sampling { temperature, top_p, top_k } };
     Ok(Request {
         completions: args.n,
-        sampling,
+        sampling: args.sampling.sampling(),
         stop_tokens: tokenizer.ends().to_vec(),
         stop_strings: args.stop.clone(),
         seed: args.seed,

@@ -16,9 +16,14 @@ mod grade;
 mod predictions;
 mod progress;
 mod recipe;
+mod report;
+#[cfg(feature = "train")]
+mod sampling;
 #[cfg(feature = "train")]
 mod sft;
 mod study;
+#[cfg(feature = "train")]
+mod train;
 
 use std::process::ExitCode;
 
@@ -40,6 +45,11 @@ enum Command {
     Compare(forecast::compare::Args),
     /// Fit early parts of finished runs and see how good the forecasts were.
     Backtest(forecast::backtest::Args),
+    /// Train a policy by RL as a recipe says, and forecast while it goes on.
+    #[cfg(feature = "train")]
+    Train(train::Args),
+    /// Write a page about a run folder: curve, forecasts, compute, stability, completions.
+    Report(report::Args),
     /// Fine-tune a model on examples with answers.
     #[cfg(feature = "train")]
     Sft(sft::Args),
@@ -79,6 +89,9 @@ fn main() -> ExitCode {
         Command::Fit(args) => forecast::fit::run(&args, &mut out),
         Command::Compare(args) => forecast::compare::run(&args, &mut out),
         Command::Backtest(args) => forecast::backtest::run(&args, &mut out),
+        Command::Report(args) => report::run(&args, &mut out),
+        #[cfg(feature = "train")]
+        Command::Train(args) => train::run(&args, &mut out),
         #[cfg(feature = "train")]
         Command::Sft(args) => sft::run(&args, &mut out),
         #[cfg(feature = "train")]

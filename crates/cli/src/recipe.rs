@@ -60,12 +60,17 @@ pub(crate) struct Layers {
 impl Layers {
     /// The recipe, checked.
     pub(crate) fn load(&self) -> Result<Resolved> {
-        let sources: Vec<Source> = self.recipes.iter().map(|name| Source::named(name)).collect();
-        let overrides: Result<Vec<Override>, _> =
-            self.set.iter().map(|text| Override::parse(text)).collect();
-        let resolved = overrides.and_then(|overrides| Recipe::load(&sources, &overrides));
-        Ok(resolved.map_err(|error| bad_input(&error))?)
+        resolve(&self.recipes, &self.set)
     }
+}
+
+/// Lays named recipes and `--set` over the defaults, and checks the result.
+pub(crate) fn resolve(recipes: &[String], set: &[String]) -> Result<Resolved> {
+    let sources: Vec<Source> = recipes.iter().map(|name| Source::named(name)).collect();
+    let overrides: Result<Vec<Override>, _> =
+        set.iter().map(|text| Override::parse(text)).collect();
+    let resolved = overrides.and_then(|overrides| Recipe::load(&sources, &overrides));
+    Ok(resolved.map_err(|error| bad_input(&error))?)
 }
 
 fn bad_input(error: &RecipeError) -> BadInput {

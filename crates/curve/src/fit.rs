@@ -290,7 +290,7 @@ pub enum FitError {
     #[error(transparent)]
     Points(#[from] PointsError),
     /// Fewer points than free parameters can use.
-    #[error("{found} usable points between {from} and {until}, the {method} fit needs {needed}")]
+    #[error("{found} usable points{}, the {method} fit needs {needed}", between(*from, *until))]
     TooFewPoints { found: usize, needed: usize, from: f64, until: f64, method: Method },
     /// The floor is not a possible value.
     #[error("floor {floor} lies outside the range [{}, {}]", range.low, range.high)]
@@ -303,11 +303,23 @@ pub enum FitError {
     NoCompute,
 }
 
+/// The part of the axis that was looked at, where it is not all of it.
+fn between(from: f64, until: f64) -> String {
+    match (from > 0.0, until.is_finite()) {
+        (false, false) => String::new(),
+        (true, false) => format!(" from {from} on"),
+        (_, true) => format!(" between {from} and {until}"),
+    }
+}
+
 impl FitError {
     /// What to try next, printed by the CLI as a `hint:` line.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Points(error) => error.hint(),
+            Self::TooFewPoints { method: Method::Marginal, .. } => {
+                "evaluate more often, lower --warmup, or raise --until"
+            }
             Self::TooFewPoints { .. } => {
                 "evaluate more often, lower --warmup, raise --until, or use --method marginal, \
                  which needs the fewest points"

@@ -164,11 +164,12 @@ impl Reading {
     fn add_run(&mut self, name: String, points: &Path) -> Result<(), IngestError> {
         let file = points.display().to_string();
         self.add(&name, &file, &files::load(points)?, Some(Format::Jsonl))?;
-        // Two folders of one name are two runs.
+        // Two folders of one name are two runs, told apart by their paths.
+        let folder = points.parent().unwrap_or(points).display().to_string();
         let is_taken = self.logs.iter().any(|log| log.is_named && log.name == name);
         if let Some(log) = self.logs.last_mut() {
             log.is_named = true;
-            log.name = if is_taken { file } else { name };
+            log.name = if is_taken { folder } else { name };
         }
         Ok(())
     }

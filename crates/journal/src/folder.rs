@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs::{File, TryLockError},
+    io::ErrorKind,
     path::{Path, PathBuf},
 };
 
@@ -74,6 +75,23 @@ impl RunFolder {
         Ok(folder)
     }
 
+    /// Replaces the recipe of a run that goes on with other budgets; the one before stays beside it
+    /// as `recipe.before-N.toml`.
+    pub fn amend_recipe(&self, recipe: &str) -> Result<(), JournalError> {
+        let path = self.recipe();
+        let before = std::fs::read_to_string(&path).map_err(JournalError::io("read", &path))?;
+        if before == recipe {
+            return Ok(());
+        }
+        let kept = (1_u32..)
+            .map(|number| self.path.join(format!("recipe.before-{number}.toml")))
+            .find(|path| !path.exists());
+        if let Some(kept) = kept {
+            write_whole(&kept, before.as_bytes())?;
+        }
+        write_whole(&path, recipe.as_bytes())
+    }
+
     /// An existing run, for reading.
     pub fn open(path: &Path) -> Result<Self, JournalError> {
         let folder = Self { path: path.to_owned(), _lock: None };
@@ -89,6 +107,24 @@ impl RunFolder {
         match lock.try_lock() {
             Ok(()) => Ok(Self { _lock: Some(lock), ..self }),
             Err(TryLockError::WouldBlock) => Err(JournalError::Locked { path: self.path }),
+            Err(TryLockError::Error(error)) => Err(JournalError::io("lock", path)(error)),
+        }
+    }
+
+    /// Whether a process holds the right to write now: tells a run that is alive from one that
+    /// was killed. The question takes the lock for a moment, shared, so readers do not see each
+    /// other.
+    pub fn is_held(&self) -> Result<bool, JournalError> {
+        let path = self.path.join("run.lock");
+        let lock = match File::open(&path) {
+            Ok(lock) => lock,
+            // A copied folder may lack it.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(JournalError::io("open", path)(error)),
+        };
+        match lock.try_lock_shared() {
+            Ok(()) => Ok(false),
+            Err(TryLockError::WouldBlock) => Ok(true),
             Err(TryLockError::Error(error)) => Err(JournalError::io("lock", path)(error)),
         }
     }
@@ -181,4 +217,22 @@ impl RunFolder {
 fn file_name(set: &str) -> String {
     let is_safe = |letter: char| letter.is_alphanumeric() || "-_.".contains(letter);
     set.chars().map(|letter| if is_safe(letter) { letter } else { '_' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_held_as_long_as_its_writer_lives() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run");
+        let writer = RunFolder::create(&path, "", &Environment::default()).unwrap();
+        let reader = RunFolder::open(&path).unwrap();
+        assert!(reader.is_held().unwrap());
+        drop(writer);
+        assert!(!reader.is_held().unwrap());
+        std::fs::remove_file(path.join("run.lock")).unwrap();
+        assert!(!reader.is_held().unwrap(), "a copy without the lock");
+    }
 }

@@ -1,6 +1,6 @@
 //! A whole run, rebuilt from its folder while it is alive or after it has ended.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, fs, io::ErrorKind, path::Path};
 
 use scalerl_rollout::PolicyVersion;
 use serde::Serialize;
@@ -74,7 +74,14 @@ impl Reading {
         let recipe = folder.recipe();
         let text = fs::read_to_string(&recipe).map_err(JournalError::io("read", &recipe))?;
         let environment = folder.environment();
-        let bytes = fs::read(&environment).map_err(JournalError::io("read", &environment))?;
+        let bytes = match fs::read(&environment) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let (path, missing) = (path.to_owned(), "environment.json");
+                return Err(JournalError::NotARun { path, missing });
+            }
+            Err(error) => return Err(JournalError::io("read", environment)(error)),
+        };
         let environment = serde_json::from_slice(&bytes).map_err(|error| {
             JournalError::BadFile { path: environment, problem: error.to_string() }
         })?;

@@ -89,8 +89,12 @@ int scalerl_graph_begin(void* raw, int32_t device, uint64_t pool_first, uint64_t
     auto* graph = static_cast<Graph*>(raw);
     const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
     const c10::Device place(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device));
-    guard.synchronizeDevice(place.index());
-    graph->before = guard.exchangeStream(guard.getStreamFromGlobalPool(place, false));
+    // The legacy stream cannot be captured. A thread with a stream of its own records on that: its
+    // priority is kept, and no further stream gets workspaces of its own.
+    const c10::Stream current = guard.getStream(place);
+    guard.synchronizeStream(current);
+    const bool is_legacy = current == guard.getDefaultStream(place);
+    graph->before = guard.exchangeStream(is_legacy ? guard.getStreamFromGlobalPool(place, false) : current);
     try {
       members().begin(graph->object, Pool(pool_first, pool_second), THREAD_LOCAL);
     } catch (...) {

@@ -19,6 +19,7 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -152,6 +153,33 @@ int scalerl_empty_cache() {
 
 int scalerl_synchronize(int32_t device) {
   return guarded([&] { at::accelerator::synchronizeDevice(static_cast<c10::DeviceIndex>(device)); });
+}
+
+// Waits for the work that this thread has given to torch's current stream, and for no other.
+int scalerl_synchronize_stream(int32_t device) {
+  return guarded([&] {
+    const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
+    const c10::Device place(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device));
+    guard.synchronizeStream(guard.getStream(place));
+  });
+}
+
+// Gives this thread a stream of torch's pool on a device, and makes that device its current one.
+// before: the stream it had, for scalerl_leave_stream.
+int scalerl_enter_stream(int32_t device, int is_urgent, void** before) {
+  return guarded([&] {
+    const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
+    const c10::Device place(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device));
+    guard.setDevice(place);
+    auto held = std::make_unique<c10::Stream>(guard.getStream(place));
+    guard.exchangeStream(guard.getStreamFromGlobalPool(place, is_urgent != 0));
+    *before = held.release();
+  });
+}
+
+void scalerl_leave_stream(void* before) {
+  const std::unique_ptr<c10::Stream> held(static_cast<c10::Stream*>(before));
+  guarded([&] { c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).exchangeStream(*held); });
 }
 
 // The CUstream that torch works on now, for kernels launched beside it.

@@ -59,6 +59,19 @@ pub fn open() -> &'static Found {
     })
 }
 
+/// Gives the calling thread this many CPU threads for torch's loops, whatever others have.
+///
+/// The number belongs to the thread, but torch sets it once more from the latest of all threads at
+/// a thread's first loop. Asking for it brings that moment forward.
+pub fn use_threads(count: usize) {
+    tch::set_num_threads(count.max(1) as i32);
+    let first = tch::get_num_threads();
+    if first != count as i32 {
+        // Another thread's number slipped in between.
+        tch::set_num_threads(count.max(1) as i32);
+    }
+}
+
 /// Turns `auto`, `cpu`, `cuda` or `cuda:N` into a device that is there.
 pub fn parse(name: &str) -> Result<Device, DeviceError> {
     let found = open();
@@ -79,6 +92,16 @@ pub fn parse(name: &str) -> Result<Device, DeviceError> {
     }
     let why = found.why_no_cuda.clone();
     Err(DeviceError::Missing { name: name.to_owned(), found: found.cuda_devices, why })
+}
+
+/// What the driver calls a CUDA device; `None` where the system does not say.
+pub fn name(index: usize) -> Option<String> {
+    let entries = std::fs::read_dir("/proc/driver/nvidia/gpus").ok()?;
+    let mut folders: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+    folders.sort();
+    let text = std::fs::read_to_string(folders.get(index)?.join("information")).ok()?;
+    let model = text.lines().find_map(|line| line.strip_prefix("Model:"))?;
+    Some(model.trim().to_owned())
 }
 
 /// One library that some part of scalerl opens at run time.

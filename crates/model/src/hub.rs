@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use hf_hub::api::sync::{ApiBuilder, ApiRepo};
-use hf_hub::{Cache, Repo};
+use hf_hub::{Cache, Repo, RepoType};
 use serde_json::Value;
 
 use crate::error::LoadError;
@@ -21,6 +21,11 @@ const SMALL_FILES: [&str; 6] = [
 
 /// The folder of a model given as a folder or as a hub name (`owner/model`).
 pub fn resolve(name: &str) -> Result<PathBuf, LoadError> {
+    resolve_revision(name, "main")
+}
+
+/// The same, at a branch, tag or commit of the hub. Folders have no revisions.
+pub fn resolve_revision(name: &str, revision: &str) -> Result<PathBuf, LoadError> {
     let folder = Path::new(name);
     if folder.is_dir() {
         return Ok(folder.to_path_buf());
@@ -33,15 +38,15 @@ pub fn resolve(name: &str) -> Result<PathBuf, LoadError> {
     if !looks_like_hub {
         return Err(LoadError::NoFolder { name: name.to_owned() });
     }
-    if let Some(cached) = cached(name) {
+    if let Some(cached) = cached(name, revision) {
         return Ok(cached);
     }
-    download(name)
+    download(name, revision)
 }
 
 /// A complete snapshot that an earlier download (ours or Python's) left in the cache.
-fn cached(name: &str) -> Option<PathBuf> {
-    let repo = Cache::from_env().repo(Repo::model(name.to_owned()));
+fn cached(name: &str, revision: &str) -> Option<PathBuf> {
+    let repo = Cache::from_env().repo(repository(name, revision));
     let folder = repo.get("config.json")?.parent()?.to_path_buf();
     let complete = weight_files(&folder)
         .is_some_and(|files| files.iter().all(|file| folder.join(file).is_file()));
@@ -65,7 +70,11 @@ fn weight_files(folder: &Path) -> Option<Vec<String>> {
     Some(files)
 }
 
-fn download(name: &str) -> Result<PathBuf, LoadError> {
+fn repository(name: &str, revision: &str) -> Repo {
+    Repo::with_revision(name.to_owned(), RepoType::Model, revision.to_owned())
+}
+
+fn download(name: &str, revision: &str) -> Result<PathBuf, LoadError> {
     let failed = |file: &str| {
         let (name, file) = (name.to_owned(), file.to_owned());
         move |error: hf_hub::api::sync::ApiError| LoadError::Hub {
@@ -75,7 +84,7 @@ fn download(name: &str) -> Result<PathBuf, LoadError> {
         }
     };
     let api = ApiBuilder::from_env().with_progress(false).build().map_err(failed("config.json"))?;
-    let repo: ApiRepo = api.model(name.to_owned());
+    let repo: ApiRepo = api.repo(repository(name, revision));
     let config = repo.get("config.json").map_err(failed("config.json"))?;
     let folder = config.parent().map_or_else(PathBuf::new, Path::to_path_buf);
     for file in &SMALL_FILES[1..] {

@@ -6,6 +6,7 @@
 #![expect(unsafe_code, reason = "this is the boundary to C++")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tch::{Device, TchError, Tensor};
 use torch_sys::C_tensor;
@@ -27,6 +28,9 @@ unsafe extern "C" {
     fn scalerl_reset_peak(device: i32) -> c_int;
     fn scalerl_empty_cache() -> c_int;
     fn scalerl_synchronize(device: i32) -> c_int;
+    fn scalerl_synchronize_stream(device: i32) -> c_int;
+    fn scalerl_enter_stream(device: i32, is_urgent: c_int, before: *mut *mut c_void) -> c_int;
+    fn scalerl_leave_stream(before: *mut c_void);
     fn scalerl_current_stream(device: i32, stream: *mut *mut c_void) -> c_int;
     fn scalerl_backward(outputs: *const Handle, grads: *const Handle, count: i64) -> c_int;
     fn scalerl_take_grad(leaf: Handle, grad: *mut Handle) -> c_int;
@@ -158,18 +162,73 @@ pub fn reset_peak(device: Device) -> Result<(), TchError> {
     checked(unsafe { scalerl_reset_peak(index(device)) })
 }
 
+/// CUDA refuses to wait for a whole device, or to free its memory, while any of its streams is
+/// being recorded, and spoils the recording. Whoever records or does either holds this.
+static WHOLE_DEVICE: Mutex<()> = Mutex::new(());
+
+pub(crate) fn whole_device() -> MutexGuard<'static, ()> {
+    WHOLE_DEVICE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Gives cached device memory back to the driver.
 pub fn empty_cache() -> Result<(), TchError> {
+    let _alone = whole_device();
     // SAFETY: takes nothing.
     checked(unsafe { scalerl_empty_cache() })
 }
 
-/// Waits until the device has done what was asked of it; at once on the CPU.
+/// Waits until the device has done what anybody asked of it; at once on the CPU.
 pub fn synchronize(device: Device) -> Result<(), TchError> {
-    match device {
-        // SAFETY: takes a plain number.
-        Device::Cuda(_) => checked(unsafe { scalerl_synchronize(index(device)) }),
-        _ => Ok(()),
+    let Device::Cuda(_) = device else { return Ok(()) };
+    let _alone = whole_device();
+    // SAFETY: takes a plain number.
+    checked(unsafe { scalerl_synchronize(index(device)) })
+}
+
+/// Waits until the device has done what this thread asked of it; at once on the CPU.
+pub fn synchronize_stream(device: Device) -> Result<(), TchError> {
+    let Device::Cuda(_) = device else { return Ok(()) };
+    // SAFETY: takes a plain number.
+    checked(unsafe { scalerl_synchronize_stream(index(device)) })
+}
+
+/// Which of two streams with work the device serves first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Priority {
+    Usual,
+    /// Served before the usual: for short work that others wait for.
+    Urgent,
+}
+
+/// A CUDA stream of its own for all that this thread asks of torch, until dropped. Nothing on
+/// the CPU.
+///
+/// The work of two streams is in no order: whoever hands tensors from one to the other waits for
+/// them ([`synchronize_stream`]).
+#[derive(Debug)]
+pub struct OwnStream {
+    /// Belongs to the thread, so this cannot leave it; null on the CPU.
+    before: *mut c_void,
+}
+
+impl OwnStream {
+    pub fn enter(device: Device, priority: Priority) -> Result<Self, TchError> {
+        let mut before = std::ptr::null_mut();
+        if let Device::Cuda(_) = device {
+            let is_urgent = c_int::from(priority == Priority::Urgent);
+            // SAFETY: the target lives through the call.
+            checked(unsafe { scalerl_enter_stream(index(device), is_urgent, &raw mut before) })?;
+        }
+        Ok(Self { before })
+    }
+}
+
+impl std::ops::Drop for OwnStream {
+    fn drop(&mut self) {
+        if !self.before.is_null() {
+            // SAFETY: made by `scalerl_enter_stream` on this thread, given back once.
+            unsafe { scalerl_leave_stream(self.before) };
+        }
     }
 }
 

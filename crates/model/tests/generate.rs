@@ -13,7 +13,7 @@ use scalerl_model::generate::{
     RequestError, Sampling,
 };
 use scalerl_model::head::{Head, HeadOptions};
-use scalerl_model::network::{Attend, Context, Heads};
+use scalerl_model::network::{Attend, Context, Heads, TorchProducts};
 use scalerl_model::packed::Packed;
 use scalerl_model::tch::{Device, Kind, TchError, Tensor};
 use scalerl_model::tokenizer::Tokenizer;
@@ -208,7 +208,8 @@ fn run(model: &Model, tokens: &[i64], from: i64, attention: &Continued) -> Tenso
     let positions =
         Tensor::arange_start(from, from + tokens.len() as i64, (Kind::Int64, Device::Cpu));
     let angles = model.network.angles(&positions).unwrap();
-    let context = Context { angles: &angles, positions: &positions, attention };
+    let products = &TorchProducts;
+    let context = Context { angles: &angles, positions: &positions, attention, products };
     model.network.run(&Tensor::from_slice(tokens), &context).unwrap()
 }
 

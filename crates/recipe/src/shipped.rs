@@ -21,6 +21,7 @@ macro_rules! shipped {
 /// All of them, in the order `scalerl recipe list` shows.
 pub const RECIPES: &[Shipped] = shipped![
     "scalerl",
+    "quickstart",
     "minimax-m1",
     "magistral",
     "dapo-qwen2.5",

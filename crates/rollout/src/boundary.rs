@@ -34,6 +34,9 @@ pub enum GeneratorError {
     /// The request can never be served.
     #[error("a request of {asked} tokens does not fit: the generator can hold {limit}")]
     TooLong { asked: u64, limit: u64 },
+    /// The request makes no sense, to this generator or any other.
+    #[error("the request cannot be served: {reason}")]
+    Refused { reason: String },
     /// The generator is gone or was closed. Another may serve the request.
     #[error("the generator is gone: {reason}")]
     Gone { reason: String },

@@ -32,7 +32,8 @@ pub struct Completion {
     pub is_injected: Vec<bool>,
     /// The decoded text, injected tokens included: what the verifier reads.
     pub text: String,
-    /// Tokens up to and including the end of thinking; the whole length when it never ended.
+    /// Tokens up to and including the end of thinking; the whole length when it never ended, 0
+    /// when the format has no thinking.
     pub thinking_tokens: u32,
     /// Why it ended.
     pub finish: FinishReason,

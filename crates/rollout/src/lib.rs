@@ -17,6 +17,8 @@
 
 pub mod boundary;
 pub mod completion;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod group;
 pub mod prompt;
 pub mod train;

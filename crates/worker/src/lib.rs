@@ -1,23 +1,27 @@
-//! Trainers that exist.
+//! Trainers and generators that exist.
 //!
 //! ```text
 //! TrainBatch --micro_batch--> packed tokens, [m] vectors --Learner--> log-probs, entropies
-//!   --loss--> gradient per token --Learner--> weights --shelf--> generators of this process
+//!   --loss--> gradient per token --Learner--> weights --shelf--> LocalGenerator
+//! SampleRequest --LocalGenerator's thread--> tokens, log-probs, versions --> Completion
 //! ```
 //!
 //! `loss` is the tensor form of `scalerl_objective::loss` and judged by it (tests/loss.rs);
-//! [`LocalTrainer`] is `scalerl_rollout::Trainer` on the model of this process; [`Shelf`] is where
-//! it leaves weights for generators.
+//! [`LocalTrainer`] is `scalerl_rollout::Trainer` on the model of this process, [`LocalGenerator`]
+//! `scalerl_rollout::Generator` on a copy of it; [`Shelf`] is where the one leaves weights for the
+//! other.
 //!
 //! Not here: what a batch is made of (`objective::plan`), when a step is taken (`engine`), the
 //! network and the optimizer (`model`).
 
 pub mod flops;
+pub mod generator;
 pub mod loss;
 pub mod micro_batch;
 pub mod options;
 pub mod shelf;
 pub mod trainer;
 
+pub use generator::{GeneratorStats, LocalGenerator, LocalGeneratorSetup};
 pub use shelf::{Shelf, ShelfError, Weights};
 pub use trainer::LocalTrainer;

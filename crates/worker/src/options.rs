@@ -1,10 +1,23 @@
-//! A recipe's choices in the learner's words.
+//! A recipe's choices in the words of the learner and of the generator.
 
+use scalerl_model::config::ModelConfig;
+use scalerl_model::generate::{CacheAfterExchange, GeneratorOptions};
 use scalerl_model::head::{HeadMode, HeadOptions};
 use scalerl_model::network::Activations;
+use scalerl_model::shim;
 use scalerl_model::train::{AdamWConfig, ComputeKind, LearnerOptions};
-use scalerl_recipe::{Compute, HeadPrecision, Optimizer, Recipe};
+use scalerl_recipe::{
+    Compute, HeadPrecision, KvAfterUpdate, OffPolicy, Optimizer, Recipe, Thinking,
+};
 use tch::Device;
+
+/// Share of a GPU's free memory for keys and values: the rest is for a trainer beside it.
+const CUDA_CACHE_SHARE: f64 = 0.4;
+/// Bytes for keys and values on a CPU.
+const CPU_CACHE_BYTES: u64 = 1 << 30;
+/// Most sequences written at once. Beyond these a step takes longer in proportion: on an H200
+/// attention's reads outweigh the weights', on a CPU the products do much sooner.
+const MOST_RUNNING: (u64, u64) = (1024, 256);
 
 /// How the recipe's model is trained on a device.
 pub fn learner_options(recipe: &Recipe, device: Device) -> LearnerOptions {
@@ -39,6 +52,72 @@ pub fn head_options(recipe: &Recipe, device: Device) -> HeadOptions {
     HeadOptions { mode, temperature, ..usual }
 }
 
+/// Sizes of a generator that keeps up with the recipe's groups in flight, within the memory the
+/// device has free now.
+///
+/// The cache always holds the longest single completion the recipe can ask for.
+pub fn generator_options(
+    recipe: &Recipe,
+    config: &ModelConfig,
+    device: Device,
+) -> GeneratorOptions {
+    let usual = GeneratorOptions::of(device);
+    let (most_running, bytes) = if device == Device::Cpu {
+        (MOST_RUNNING.1, CPU_CACHE_BYTES)
+    } else {
+        // A device that cannot say what is free will say so when the cache is made.
+        let free = shim::device_memory(device).map_or(0, |(free, _)| free);
+        (MOST_RUNNING.0, (free as f64 * CUDA_CACHE_SHARE) as u64)
+    };
+    let running = completions_in_flight(recipe).clamp(1, most_running);
+    let longest = longest_sequence(recipe);
+    let affordable = bytes / cache_bytes_per_token(recipe, config, device).max(1);
+    let cache_tokens = (running * longest).min(affordable).max(longest);
+    GeneratorOptions {
+        cache_tokens: cache_tokens.next_multiple_of(usual.page_tokens as u64) as usize,
+        running: running as usize,
+        head: head_options(recipe, device).mode,
+        ..usual
+    }
+}
+
+/// What the recipe does with half-written completions.
+pub fn cache_after_exchange(recipe: &Recipe) -> CacheAfterExchange {
+    match recipe.pipeline.kv_after_update {
+        KvAfterUpdate::Stale => CacheAfterExchange::Stale,
+        KvAfterUpdate::Recompute => CacheAfterExchange::Recompute,
+    }
+}
+
+/// Completions between their first token and their step, at most.
+fn completions_in_flight(recipe: &Recipe) -> u64 {
+    let batches = match recipe.objective.off_policy {
+        OffPolicy::Pipeline { steps_behind } => u64::from(steps_behind) + 1,
+        OffPolicy::PpoOffPolicy { steps_per_phase } => u64::from(steps_per_phase),
+    };
+    let pipeline = &recipe.pipeline;
+    batches * u64::from(pipeline.groups_per_step) * u64::from(pipeline.group_size)
+}
+
+/// Tokens of the longest completion with its prompt. A token has at least one byte, so the bytes
+/// of the interruption's phrase bound its tokens.
+fn longest_sequence(recipe: &Recipe) -> u64 {
+    let phrase = match &recipe.format.thinking {
+        Thinking::Tags { close, .. } => recipe.format.interruption.len() + close.len(),
+        Thinking::None => 0,
+    };
+    let sampling = &recipe.sampling;
+    u64::from(sampling.max_prompt_tokens) + sampling.max_completion_tokens() + phrase as u64
+}
+
+fn cache_bytes_per_token(recipe: &Recipe, config: &ModelConfig, device: Device) -> u64 {
+    let width = match learner_options(recipe, device).compute {
+        ComputeKind::BFloat16 => 2,
+        ComputeKind::Float32 => 4,
+    };
+    2 * width * config.layers.len() as u64 * (config.kv_heads * config.head_width) as u64
+}
+
 fn optimizer(optimizer: &Optimizer) -> AdamWConfig {
     AdamWConfig {
         lr: optimizer.lr,
@@ -54,6 +133,8 @@ fn optimizer(optimizer: &Optimizer) -> AdamWConfig {
 
 #[cfg(test)]
 mod tests {
+    use scalerl_model::bench::Shape;
+
     use super::*;
 
     #[test]
@@ -62,6 +143,38 @@ mod tests {
         assert_eq!(options.optimizer, AdamWConfig::default());
         assert_eq!(options.head, HeadOptions::of(Device::Cpu));
         assert_eq!(options.compute, ComputeKind::Float32);
+    }
+
+    #[test]
+    fn the_generators_sizes_follow_the_recipe_and_the_memory() {
+        let shape = |layers| Shape {
+            layers,
+            width: 64,
+            heads: 4,
+            kv_heads: 2,
+            feed_forward: 64,
+            vocabulary: 32,
+        };
+        let mut recipe = Recipe::default();
+        recipe.pipeline.groups_per_step = 4;
+        recipe.pipeline.group_size = 4;
+        recipe.sampling.max_prompt_tokens = 30;
+        recipe.sampling.max_thinking_tokens = 50;
+        recipe.sampling.max_answer_tokens = 10;
+        recipe.format.thinking = Thinking::None;
+        recipe.objective.off_policy = OffPolicy::Pipeline { steps_behind: 2 };
+        let small = generator_options(&recipe, &shape(2).config().unwrap(), Device::Cpu);
+        assert_eq!((small.running, small.cache_tokens), (48, 48 * 90));
+        recipe.objective.off_policy = OffPolicy::PpoOffPolicy { steps_per_phase: 2 };
+        let phased = generator_options(&recipe, &shape(2).config().unwrap(), Device::Cpu);
+        assert_eq!(phased.running, 32);
+        // 2 x 4 bytes x 4096 layers x 32 numbers: a mebibyte per token, 1024 tokens in all.
+        recipe.pipeline.groups_per_step = 400;
+        let large = generator_options(&recipe, &shape(4096).config().unwrap(), Device::Cpu);
+        assert_eq!((large.running, large.cache_tokens), (256, 1024));
+        recipe.sampling.max_thinking_tokens = 5000;
+        let long = generator_options(&recipe, &shape(4096).config().unwrap(), Device::Cpu);
+        assert_eq!(long.cache_tokens, 5040, "one completion always fits");
     }
 
     #[test]

@@ -113,9 +113,9 @@ fn copy(parameters: &[Tensor], free: Option<Weights>) -> Result<Vec<Tensor>, Tch
     } else {
         parameters.iter().map(Tensor::f_detach_copy).collect::<Result<_, _>>()?
     };
-    // Readers may be on another stream.
+    // Readers are on another stream.
     if let Some(first) = copies.first() {
-        shim::synchronize(first.device())?;
+        shim::synchronize_stream(first.device())?;
     }
     Ok(copies)
 }

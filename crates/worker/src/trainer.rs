@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use scalerl_model::device;
 use scalerl_model::folder::Model;
 use scalerl_model::train::checkpoint::{self, CheckpointError};
 use scalerl_model::train::{BatchError, Learner, StepError};
@@ -37,6 +38,7 @@ pub struct LocalTrainer {
     micro_batch_tokens: usize,
     reference: Option<Model>,
     shelf: Arc<Shelf>,
+    threads: Option<usize>,
 }
 
 impl LocalTrainer {
@@ -55,7 +57,15 @@ impl LocalTrainer {
             micro_batch_tokens: recipe.pipeline.micro_batch_tokens as usize,
             reference,
             shelf,
+            threads: None,
         })
+    }
+
+    /// Leaves the other CPU threads to the generator.
+    #[must_use]
+    pub fn with_threads(mut self, threads: Option<usize>) -> Self {
+        self.threads = threads;
+        self
     }
 
     /// The policy as it is now.
@@ -164,6 +174,9 @@ impl Trainer for LocalTrainer {
         let started = Instant::now();
         let version = self.version();
         self.check(batch)?;
+        if let Some(threads) = self.threads {
+            device::use_threads(threads);
+        }
         self.learner.set_temperature(f64::from(batch.temperature));
         let totals = match self.accumulate(batch) {
             Ok(totals) => totals,

@@ -12,7 +12,8 @@ use super::runs::SkippedRun;
 
 /// Writes `value` as JSON and ends the line.
 pub(crate) fn json(out: &mut dyn Write, value: &impl Serialize) -> Result<()> {
-    serde_json::to_writer_pretty(&mut *out, value)?;
+    // As an error of the operating system, so that a closed pipe is known as one.
+    serde_json::to_writer_pretty(&mut *out, value).map_err(std::io::Error::from)?;
     writeln!(out)?;
     Ok(())
 }

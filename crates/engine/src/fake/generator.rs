@@ -134,6 +134,8 @@ struct Draft {
     length: u64,
     /// After so many sampled tokens these are forced.
     interruption: Option<(u64, Vec<u32>)>,
+    /// Tokens after which thinking has ended.
+    thinking_tokens: u32,
     completion: Completion,
 }
 
@@ -157,7 +159,9 @@ impl Draft {
             thinking_tokens: 0,
             finish,
         };
-        Self { seed, length: wanted.min(budget).max(1), interruption, completion }
+        let length = wanted.min(budget).max(1);
+        let thinking_tokens = request.max_thinking_tokens;
+        Self { seed, length, interruption, thinking_tokens, completion }
     }
 
     fn is_done(&self) -> bool {
@@ -173,6 +177,7 @@ impl Draft {
             self.completion.is_injected.push(is_injected);
         };
         if let Some((_, phrase)) = self.interruption.take_if(|(at, _)| *at <= position) {
+            self.thinking_tokens = (position + phrase.len() as u64) as u32;
             for token in phrase {
                 add(token, 0.0, true);
             }
@@ -183,7 +188,8 @@ impl Draft {
             let is_right = unit(mix(self.seed, "answer", 0)) < policy.pass_rate();
             let is_right = is_right && self.completion.finish == FinishReason::Stop;
             self.completion.text = if is_right { "right" } else { "wrong" }.into();
-            self.completion.thinking_tokens = self.completion.len() as u32;
+            let length = self.completion.len() as u32;
+            self.completion.thinking_tokens = length.min(self.thinking_tokens);
         }
     }
 }

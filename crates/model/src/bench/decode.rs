@@ -13,7 +13,7 @@ use super::Shape;
 use crate::config::ModelConfig;
 use crate::device;
 use crate::folder::Model;
-use crate::generate::{GenerateError, Generator, GeneratorOptions, Request, Sampling};
+use crate::generate::{GenerateError, Generator, GeneratorOptions, PartTime, Request, Sampling};
 use crate::layout::{Parameter, Start, layout};
 use crate::shim;
 use crate::stopwatch::Stopwatch;
@@ -33,6 +33,8 @@ pub struct DecodeBench {
     pub repetitions: usize,
     /// Bytes per second that the memory delivers; measured where it is not given.
     pub bandwidth: Option<f64>,
+    /// Whether each kind of work of a decode step is timed apart (CUDA).
+    pub is_broken_down: bool,
     pub device: Device,
     pub kind: Kind,
     pub options: GeneratorOptions,
@@ -57,6 +59,8 @@ pub struct DecodeTiming {
     pub share_of_bandwidth: f64,
     /// Milliseconds per step and part, measured apart from the timing above.
     pub parts_ms: Vec<(&'static str, f64)>,
+    /// Kinds of work inside the decode graph, halfway through the longest completion.
+    pub breakdown: Vec<PartTime>,
     pub peak_pages: usize,
     pub set_aside: u64,
     /// Why torch operations were used in place of CUDA kernels, if they were.
@@ -197,6 +201,11 @@ pub fn bench_decode(bench: &DecodeBench) -> Result<DecodeTiming, GenerateError> 
     if bench.device == Device::Cpu {
         parts_ms.push(("attention (inside network)", generator.attention_seconds * per_step));
     }
+    let breakdown = if bench.is_broken_down {
+        generator.breakdown(bench.batch, bench.prompt + bench.new / 2)?
+    } else {
+        Vec::new()
+    };
     let bytes = weight_bytes * best.decode_steps as f64
         + (best.context_tokens * generator.bytes_per_token()) as f64;
     Ok(DecodeTiming {
@@ -211,6 +220,7 @@ pub fn bench_decode(bench: &DecodeBench) -> Result<DecodeTiming, GenerateError> 
         bandwidth_gb_per_s: bandwidth / 1e9,
         share_of_bandwidth: bytes / bandwidth / best.decode_seconds.max(1e-12),
         parts_ms,
+        breakdown,
         peak_pages: usage.peak_pages,
         set_aside: usage.set_aside,
         why_no_kernels,

@@ -7,6 +7,7 @@
 use tch::{Device, Kind, Tensor};
 
 use super::cache::{Batch, KvCache, PagedAttention, Piece};
+use super::cuda::product::Products;
 use super::cuda::{ChunkAttention, DecodeAttention, DevicePlaces, Kernels};
 use super::generator::draw_on_device;
 use super::pool::Page;
@@ -15,7 +16,7 @@ use super::sampler::{self, RowSampling};
 use crate::bench::Shape;
 use crate::config::{ModelConfig, Span};
 use crate::network::{Attend, Heads};
-use crate::ops::add_rms_norm;
+use crate::ops::{Angles, add_rms_norm, rotate};
 
 /// One comparison.
 #[derive(Debug, Clone)]
@@ -59,6 +60,44 @@ pub fn check_kernels(device: Device) -> Result<Vec<KernelCheck>, GenerateError> 
     }
     checks.extend(drawing(device)?);
     checks.push(sum_and_norm(device)?);
+    checks.extend(products(device)?);
+    Ok(checks)
+}
+
+/// Tuned products against float64.
+fn products(device: Device) -> Result<Vec<KernelCheck>, GenerateError> {
+    if device == Device::Cpu {
+        return Ok(Vec::new());
+    }
+    let products = Products::new(device).map_err(tch::TchError::Torch)?;
+    let random = |shape: &[i64]| Tensor::f_randn(shape, (Kind::BFloat16, device));
+    let mut checks = Vec::new();
+    // (rows, inner, outer, whether there is a bias, whether the result is float32)
+    for (rows, inner, outer, has_bias, is_wide) in [
+        (256, 896, 1152, true, false),
+        (96, 4864, 896, false, false),
+        (384, 896, 9728, false, false),
+        (1, 896, 896, true, false),
+        (64, 896, 151_936, false, true),
+    ] {
+        let (x, w) = (random(&[rows, inner])?, random(&[outer, inner])?);
+        let bias = has_bias.then(|| random(&[outer])).transpose()?;
+        let found = products.tune(rows, &[(&w, bias.as_ref())], is_wide)?;
+        let out = products.product(&x, (&w, bias.as_ref()), is_wide)?;
+        let wide = |x: &Tensor| x.f_to_kind(Kind::Double);
+        let mut expected = wide(&x)?.f_mm(&wide(&w)?.f_tr()?)?;
+        if let Some(bias) = &bias {
+            expected = expected.f_add(&wide(bias)?)?;
+        }
+        let what = format!(
+            "product {rows} x {inner} x {outer}{}, {:.1} us, torch {:.1} us",
+            if has_bias { " + bias" } else { "" },
+            found.best * 1e6,
+            found.torch * 1e6
+        );
+        let limit = if is_wide { 1e-5 } else { 5e-3 };
+        checks.push(KernelCheck { what, error: difference(&out, &expected)?, limit });
+    }
     Ok(checks)
 }
 
@@ -158,11 +197,49 @@ fn attention(
             config.heads, config.kv_heads, config.head_width
         );
         checks.push(KernelCheck { what, error: difference(&out, &expected)?, limit });
+        if let Some(kernels) = kernels.as_ref().filter(|_| lengths.iter().all(|(_, new)| *new == 1))
+        {
+            let places = DevicePlaces::of_single_tokens(&batch, &fast_cache)?;
+            let fast = DecodeAttention { kernels, cache: &fast_cache, places: &places };
+            let slow = PagedAttention::new(&slow_cache, &batch);
+            let what = format!("  rotated on the way, {name}");
+            checks.extend(rotated(config, &fast, &slow, span, (what, &rows, &batch))?);
+        }
         let [fast_keys, slow_keys] = [fast_cache.layer(0)[1], slow_cache.layer(0)[1]];
         let what = format!("  values on their pages, {name}");
         checks.push(KernelCheck { what, error: difference(fast_keys, slow_keys)?, limit: 0.0 });
     }
     Ok(checks)
+}
+
+/// Rotation, pages and attention in one go, against rotation first. Leaves the same values behind.
+fn rotated(
+    config: &ModelConfig,
+    fast: &DecodeAttention,
+    slow: &PagedAttention,
+    span: Span,
+    (what, rows, batch): (String, &Tensor, &Batch),
+) -> Result<Vec<KernelCheck>, GenerateError> {
+    let n = batch.rows.len() as i64;
+    let angle = Tensor::f_randn([n, config.head_width / 2], (Kind::Float, rows.device()))?;
+    let angles = Angles { cosine: angle.f_cos()?, sine: angle.f_sin()?, is_interleaved: false };
+    let qkv = rotate(&rows.f_to_kind(Kind::Float)?, &angles, config.heads + config.kv_heads)?;
+    let sizes = [config.heads, config.kv_heads, config.kv_heads];
+    let heads = qkv.f_split_with_sizes(sizes, 1)?;
+    let [q, k, v] = [0, 1, 2].map(|i| heads[i].shallow_clone());
+    // The cache and the queries of the kernel are bf16.
+    let narrow = |x: &Tensor| x.f_to_kind(rows.kind())?.f_to_kind(Kind::Float);
+    let heads = Heads { q: narrow(&q)?, k: narrow(&k)?, v };
+    let expected = slow.plain(0, span, &heads)?;
+    let found = fast.rotate_and_attend(0, span, &rows.copy(), &angles)?;
+    let found = found.expect("heads that are only rotated, by halves");
+    let keys = [fast.cache.layer(0)[0], slow.cache.layer(0)[0]];
+    let pages = format!("{what}, keys on their pages");
+    Ok(vec![
+        KernelCheck { what, error: difference(&found, &expected)?, limit: 1e-2 },
+        // A number between two bf16 ones may be rounded either way.
+        KernelCheck { what: pages, error: difference(keys[0], keys[1])?, limit: 4e-3 },
+    ])
 }
 
 fn difference(found: &Tensor, expected: &Tensor) -> Result<f64, GenerateError> {
@@ -191,11 +268,12 @@ fn drawing(device: Device) -> Result<Vec<KernelCheck>, GenerateError> {
     ];
     let mut checks = Vec::new();
     for (name, sampling) in settings {
-        for v in [7_i64, 1000, 32_768, 151_936] {
-            let rows: Vec<RowSampling> = (0..64)
-                .map(|i| RowSampling { sampling, seed: i as u64, completion: i % 3, place: i })
-                .collect();
-            let logits = Tensor::f_randn([64, v], (Kind::Float, device))?.f_mul_scalar(3.0)?;
+        // Few rows are split over blocks, many are not.
+        for (v, count) in [(7_i64, 64), (1000, 64), (32_768, 260), (151_936, 64)] {
+            let rows: Vec<RowSampling> =
+                (0..count).map(|i| RowSampling { sampling, seed: i as u64, place: i }).collect();
+            let logits =
+                Tensor::f_randn([count as i64, v], (Kind::Float, device))?.f_mul_scalar(3.0)?;
             let found = draw_on_device(&kernels, &logits, &rows)?;
             let expected = sampler::draw(&logits.f_to_device(Device::Cpu)?, &rows)?;
             let wrong = found
@@ -205,7 +283,11 @@ fn drawing(device: Device) -> Result<Vec<KernelCheck>, GenerateError> {
                 .count();
             // A tie in the last digit, or a token at the very edge of top-p, may fall either way.
             let what = format!("drawing, {name}, vocabulary {v}");
-            checks.push(KernelCheck { what, error: wrong as f64 / 64.0, limit: 1.0 / 64.0 });
+            checks.push(KernelCheck {
+                what,
+                error: wrong as f64 / count as f64,
+                limit: 1.0 / 64.0,
+            });
         }
     }
     Ok(checks)

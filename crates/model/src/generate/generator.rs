@@ -11,7 +11,9 @@ use std::sync::Arc;
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::cache::{Batch, KvCache, PagedAttention, Piece};
+use super::cuda::breakdown::{self, PartTime};
 use super::cuda::decode::{DecodeGraphs, DecodeRow, Parts, drawn, settings};
+use super::cuda::product::Products;
 use super::cuda::{ChunkAttention, DecodeAttention, DevicePlaces, Kernels};
 use super::pool::{PagePool, PoolUsage};
 use super::request::{Completion, Finish, GenerateError, Request, RequestError, RequestId, Token};
@@ -22,7 +24,7 @@ use super::stop;
 use crate::config::{FeedForward, LayerConfig};
 use crate::folder::Model;
 use crate::head::{Head, HeadMode, HeadOptions};
-use crate::network::{Attend, Context};
+use crate::network::{Attend, Context, TorchProducts};
 use crate::shim;
 use crate::stopwatch::Stopwatch;
 use crate::tokenizer::Tokenizer;
@@ -110,6 +112,7 @@ impl Drawn {
 struct CudaParts {
     kernels: Kernels,
     graphs: DecodeGraphs,
+    products: Option<Products>,
     /// Routers count their tokens on the host, which no graph can.
     has_graphs: bool,
 }
@@ -143,7 +146,11 @@ impl Generator {
             Ok(parts) => (Some(parts), None),
             Err(why) => (None, Some(why)),
         };
-        let limits = Limits { running: options.running, chunk: options.chunk_tokens };
+        let limits = Limits {
+            running: options.running,
+            chunk: options.chunk_tokens,
+            gather: if cuda.is_some() { PROMPT_ROWS } else { 0 },
+        };
         Ok(Self {
             head: head_of(&model, options.head)?,
             cache,
@@ -294,6 +301,18 @@ impl Generator {
         Ok(report)
     }
 
+    /// Milliseconds of each kind of work of a decode step of `rows` sequences of `length` tokens,
+    /// each recorded apart for all layers and replayed; empty where there are no graphs.
+    pub fn breakdown(&self, rows: usize, length: usize) -> Result<Vec<PartTime>, GenerateError> {
+        let _guard = tch::no_grad_guard();
+        let Some(cuda) = self.cuda.as_ref().filter(|cuda| cuda.has_graphs) else {
+            return Ok(Vec::new());
+        };
+        let fast = (&cuda.kernels, cuda.products.as_ref());
+        let parts = Parts::new(&self.model, &self.head, &self.cache, fast);
+        Ok(breakdown::of(&self.model.config, [rows, length], parts)?)
+    }
+
     fn lap(&mut self, part: &'static str) -> Result<(), TchError> {
         self.stopwatch.as_mut().map_or(Ok(()), |watch| watch.lap(part))
     }
@@ -336,12 +355,8 @@ impl Generator {
                 ends.push((chunk, rows.len() - 1));
             }
         }
-        let parts = Parts {
-            network: &self.model.network,
-            head: &self.head,
-            cache: &self.cache,
-            kernels: &cuda.kernels,
-        };
+        let products = cuda.products.as_ref();
+        let parts = Parts::new(&self.model, &self.head, &self.cache, (&cuda.kernels, products));
         let tokens = cuda.graphs.step(&rows, parts)?;
         let drawn = ends.into_iter().map(|(chunk, row)| Drawn::new(chunk, tokens[row])).collect();
         self.lap("decode graph")?;
@@ -398,7 +413,12 @@ impl Generator {
     fn hidden(&mut self, batch: &Batch) -> Result<Tensor, TchError> {
         let angles = self.model.network.angles(&batch.positions)?;
         let run = |attention: &dyn Attend| {
-            let context = Context { angles: &angles, positions: &batch.positions, attention };
+            let context = Context {
+                angles: &angles,
+                positions: &batch.positions,
+                attention,
+                products: &TorchProducts,
+            };
             self.model.network.run(&batch.tokens, &context)
         };
         if let Some(cuda) = &self.cuda {
@@ -467,14 +487,15 @@ fn cuda_parts(model: &Model, page: usize) -> Result<CudaParts, String> {
     let has_experts =
         |layer: &LayerConfig| matches!(layer.feed_forward, FeedForward::Experts { .. });
     let has_graphs = !model.config.layers.iter().any(has_experts);
-    Ok(CudaParts { kernels, graphs: DecodeGraphs::default(), has_graphs })
+    // Without cuBLASLt torch's products do.
+    let products = Products::new(model.device()).ok();
+    Ok(CudaParts { kernels, graphs: DecodeGraphs::default(), products, has_graphs })
 }
 
 fn row_sampling(sequence: &Sequence) -> RowSampling {
     RowSampling {
         sampling: sequence.request.sampling,
-        seed: sequence.request.seed,
-        completion: sequence.index,
+        seed: sequence.request.seed.wrapping_add(sequence.index as u64),
         place: sequence.written.len(),
     }
 }

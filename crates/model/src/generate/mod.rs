@@ -20,9 +20,10 @@ mod sequence;
 mod stop;
 
 pub use check::{KernelCheck, check_kernels};
+pub use cuda::breakdown::PartTime;
 pub use generator::{CacheAfterExchange, Generator, GeneratorOptions, StepReport};
 pub use pool::PoolUsage;
 pub use request::{
     Completion, Finish, GREEDY, GenerateError, Interruption, Request, RequestError, RequestId,
-    Sampling, Token,
+    Sampling, Thinking, Token,
 };

@@ -1,10 +1,10 @@
-//! Where randomness comes from: a function of seed, completion, place in it and candidate token.
+//! Where randomness comes from: a function of a completion's seed, the place in it and the candidate token.
 //!
 //! Nothing is drawn from a shared stream, so what else is being generated cannot matter. A token is
 //! the largest of `logit / temperature + Gumbel noise` (the Gumbel-max way of drawing from a
 //! softmax): one pass over the logits, on every device, with no sum to walk through.
 //!
-//! The hash and the noise are here in plain Rust; `shim/paged.cpp` and `kernels.cu` have the same
+//! The hash and the noise are here in plain Rust; `shim/paged.cpp` and `cuda/draw.cu` have the same
 //! for the CPU and CUDA and are judged against this file.
 
 /// SplitMix64's finisher (Steele, Lea and Flood 2014).
@@ -15,9 +15,9 @@ fn finish(mut x: u64) -> u64 {
 }
 
 /// The two words that the noise of one token depends on.
-pub(crate) fn keys(seed: u64, completion: usize, place: usize) -> [u32; 2] {
+pub(crate) fn keys(seed: u64, place: usize) -> [u32; 2] {
     const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-    let stream = finish(seed.wrapping_add(STEP.wrapping_mul(completion as u64 + 1)));
+    let stream = finish(seed.wrapping_add(STEP));
     let key = finish(stream.wrapping_add(STEP.wrapping_mul(place as u64 + 1)));
     [key as u32, (key >> 32) as u32]
 }
@@ -51,7 +51,7 @@ mod tests {
     fn the_noise_has_the_mean_and_spread_of_a_gumbel_variable() {
         let count = 200_000;
         let draws: Vec<f64> =
-            (0..count).map(|i| gumbel(i % 400, keys(7, 3, i as usize / 400))).collect();
+            (0..count).map(|i| gumbel(i % 400, keys(7, i as usize / 400))).collect();
         let mean = draws.iter().sum::<f64>() / f64::from(count);
         let variance = draws.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / f64::from(count);
         // Euler's constant and pi² / 6; five standard errors of 200,000 draws.
@@ -60,9 +60,9 @@ mod tests {
     }
 
     #[test]
-    fn neighbouring_seeds_places_and_completions_share_nothing() {
-        let base: Vec<u32> = (0..64).map(|c| mixed(c, keys(5, 0, 9))).collect();
-        for other in [keys(6, 0, 9), keys(5, 1, 9), keys(5, 0, 10), keys(5, 0, 8)] {
+    fn neighbouring_seeds_and_places_share_nothing() {
+        let base: Vec<u32> = (0..64).map(|c| mixed(c, keys(5, 9))).collect();
+        for other in [keys(6, 9), keys(4, 9), keys(5, 10), keys(5, 8)] {
             let same = (0..64).filter(|&c| base.contains(&mixed(c, other))).count();
             assert_eq!(same, 0);
         }

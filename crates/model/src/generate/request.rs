@@ -38,6 +38,16 @@ pub struct Interruption {
     pub answer_tokens: usize,
 }
 
+/// A completion that thinks before it answers, each with a budget of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Thinking {
+    /// Tokens that end thinking where they are first written one after the other. From there on
+    /// no interruption comes.
+    pub end: Vec<i64>,
+    /// Most tokens sampled afterwards.
+    pub answer_tokens: usize,
+}
+
 /// One prompt and how to continue it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
@@ -45,13 +55,15 @@ pub struct Request {
     /// Completions of this prompt; they share its pages.
     pub completions: usize,
     pub sampling: Sampling,
-    /// Most tokens sampled before the interruption, or at all where there is none.
+    /// Most tokens sampled until thinking ends or is interrupted, or at all where it never is.
     pub max_tokens: usize,
+    /// `None`: all of `max_tokens` is the answer's.
+    pub thinking: Option<Thinking>,
     /// Tokens that end a completion; the token is part of it.
     pub stop_tokens: Vec<i64>,
     /// Texts that end a completion; they stay part of it.
     pub stop_strings: Vec<String>,
-    /// Completion `i` draws from stream `i` of this seed, whatever else is being generated.
+    /// Completion `i` draws from `seed + i`, whatever else is being generated.
     pub seed: u64,
     /// One per completion, or empty.
     pub interruptions: Vec<Interruption>,
@@ -65,6 +77,7 @@ impl Request {
             completions: 1,
             sampling: Sampling::default(),
             max_tokens,
+            thinking: None,
             stop_tokens: Vec::new(),
             stop_strings: Vec::new(),
             seed: 0,
@@ -74,8 +87,9 @@ impl Request {
 
     /// The most tokens that one of its sequences can hold, prompt included.
     pub fn longest(&self) -> usize {
-        let forced = self.interruptions.iter().map(|i| i.tokens.len() + i.answer_tokens).max();
-        self.prompt.len() + self.max_tokens + forced.unwrap_or(0)
+        let answer = self.thinking.as_ref().map_or(0, |thinking| thinking.answer_tokens);
+        let forced = self.interruptions.iter().map(|i| i.after + i.tokens.len() + i.answer_tokens);
+        self.prompt.len() + forced.max().unwrap_or(0).max(self.max_tokens + answer)
     }
 
     pub(crate) fn check(&self, vocabulary: i64) -> Result<(), RequestError> {
@@ -105,6 +119,9 @@ impl Request {
             if interruption.tokens.is_empty() || interruption.answer_tokens == 0 {
                 return refuse("an interruption needs tokens and an answer", "none".to_owned());
             }
+        }
+        if self.thinking.as_ref().is_some_and(|t| t.end.is_empty() || t.answer_tokens == 0) {
+            return refuse("thinking needs tokens that end it and an answer", "none".to_owned());
         }
         if self.stop_strings.iter().any(String::is_empty) {
             return refuse("a stop string must not be empty", "\"\"".to_owned());
@@ -142,7 +159,7 @@ pub struct Token {
 pub enum Finish {
     /// A stop token or a stop string.
     Stop,
-    /// `max_tokens`, or `answer_tokens` after an interruption: cut off.
+    /// `max_tokens`, or `answer_tokens` after thinking: cut off.
     Length,
     /// Cancelled from outside.
     Cancelled,
@@ -158,6 +175,8 @@ pub struct Completion {
     pub finish: Finish,
     /// Whether thinking was interrupted.
     pub is_interrupted: bool,
+    /// Tokens up to the end of thinking, that included; `None` where it did not end.
+    pub thinking_tokens: Option<usize>,
 }
 
 /// Why a request was not taken.

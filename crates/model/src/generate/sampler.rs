@@ -14,14 +14,14 @@ use super::request::Sampling;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RowSampling {
     pub(crate) sampling: Sampling,
+    /// The completion's own.
     pub(crate) seed: u64,
-    pub(crate) completion: usize,
     pub(crate) place: usize,
 }
 
 impl RowSampling {
     pub(crate) fn keys(&self) -> [u32; 2] {
-        noise::keys(self.seed, self.completion, self.place)
+        noise::keys(self.seed, self.place)
     }
 
     /// 0 for greedy.

@@ -34,7 +34,7 @@ fn distribution(logits: &[f32], sampling: Sampling) -> Vec<f64> {
 
 fn draws_of(logits: &Tensor, sampling: Sampling, count: usize) -> Vec<(i64, f32)> {
     let rows: Vec<RowSampling> = (0..count)
-        .map(|i| RowSampling { sampling, seed: 11, completion: i % 16, place: i / 16 })
+        .map(|i| RowSampling { sampling, seed: 11 + i as u64 % 16, place: i / 16 })
         .collect();
     draw(&logits.expand([count as i64, -1], false).contiguous(), &rows).unwrap()
 }
@@ -85,7 +85,7 @@ fn the_loop_draws_what_plain_rust_draws() {
         let tensor = Tensor::from_slice(&row).view([1, v]);
         let sampling = Sampling { temperature: 0.9, ..Sampling::default() };
         for (i, (id, _)) in draws_of(&tensor, sampling, 200).into_iter().enumerate() {
-            let keys = noise::keys(11, i % 16, i / 16);
+            let keys = noise::keys(11 + i as u64 % 16, i / 16);
             let score = |at: usize| f64::from(row[at]) / 0.9 + noise::gumbel(at as u32, keys);
             let best = (0..row.len()).map(score).fold(f64::MIN, f64::max);
             // float32 noise may turn a tie of the sixth digit.

@@ -29,7 +29,13 @@ pub(crate) struct Limits {
     /// Most tokens of one step beside one per decoding sequence: a long prompt is computed in
     /// chunks and holds nobody up.
     pub(crate) chunk: usize,
+    /// Prompt tokens that are worth a step: while more sequences wait than there is room for,
+    /// places stay free until prompts of this many tokens can begin together, for a few steps.
+    pub(crate) gather: usize,
 }
+
+/// Steps that a free place waits for others, at most.
+const PATIENCE: usize = 16;
 
 /// Tokens of one running sequence that run in this step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,12 +75,14 @@ pub(crate) struct Scheduler {
     groups: BTreeMap<RequestId, Group>,
     limits: Limits,
     set_aside: u64,
+    /// Steps that free places have waited.
+    waited: usize,
 }
 
 impl Scheduler {
     pub(crate) fn new(pool: PagePool, limits: Limits) -> Self {
         let (running, waiting) = (Vec::new(), VecDeque::new());
-        Self { pool, running, waiting, groups: BTreeMap::new(), limits, set_aside: 0 }
+        Self { pool, running, waiting, groups: BTreeMap::new(), limits, set_aside: 0, waited: 0 }
     }
 
     pub(crate) fn push(&mut self, sequence: Sequence) {
@@ -252,7 +260,21 @@ impl Scheduler {
         self.waiting.insert(at, sequence);
     }
 
+    /// Whether it pays to let places stay free for now.
+    fn is_gathering(&mut self) -> bool {
+        let places = self.limits.running.saturating_sub(self.running.len());
+        let is_sole = self.running.is_empty() || self.waiting.len() <= places;
+        let tokens: usize = self.waiting.iter().take(places).map(Sequence::pending).sum();
+        let is_gathering =
+            places > 0 && !is_sole && tokens < self.limits.gather && self.waited < PATIENCE;
+        self.waited = if is_gathering { self.waited + 1 } else { 0 };
+        is_gathering
+    }
+
     fn admit(&mut self) {
+        if self.is_gathering() {
+            return;
+        }
         // Pages that running sequences are about to take for what they already have.
         let promised: usize = self.running.iter().map(|s| self.missing(s)).sum();
         let mut room = self.pool.free_pages().saturating_sub(promised);

@@ -93,7 +93,7 @@ impl Simulation {
 fn random_loads_in_a_small_pool_all_finish_on_their_own_pages() {
     for seed in 0..30 {
         let mut dice = Dice(seed);
-        let mut simulation = Simulation::new(24, Limits { running: 8, chunk: 7 });
+        let mut simulation = Simulation::new(24, Limits { running: 8, chunk: 7, gather: 0 });
         let mut expected = 0;
         for number in 0..40 {
             let (prompt, completions) = (1 + dice.below(30), 1 + dice.below(5));
@@ -114,7 +114,7 @@ fn random_loads_in_a_small_pool_all_finish_on_their_own_pages() {
 
 #[test]
 fn a_request_that_fills_the_whole_pool_finishes_beside_its_siblings() {
-    let mut simulation = Simulation::new(5, Limits { running: 4, chunk: 64 });
+    let mut simulation = Simulation::new(5, Limits { running: 4, chunk: 64, gather: 0 });
     simulation.submit(0, 7, 4, 5 * SIZE - 7);
     simulation.run(10_000);
     assert_eq!(simulation.finished, 4);
@@ -122,7 +122,7 @@ fn a_request_that_fills_the_whole_pool_finishes_beside_its_siblings() {
 
 #[test]
 fn completions_of_one_prompt_compute_it_once_and_share_its_pages() {
-    let mut simulation = Simulation::new(64, Limits { running: 8, chunk: 64 });
+    let mut simulation = Simulation::new(64, Limits { running: 8, chunk: 64, gather: 0 });
     simulation.submit(0, 4 * SIZE + 2, 4, 3);
     let first = simulation.scheduler.plan();
     assert_eq!(first.chunks.len(), 1, "the leader alone computes the prompt");
@@ -137,7 +137,7 @@ fn completions_of_one_prompt_compute_it_once_and_share_its_pages() {
 
 #[test]
 fn a_long_prompt_does_not_hold_up_those_who_decode() {
-    let mut simulation = Simulation::new(100, Limits { running: 4, chunk: 8 });
+    let mut simulation = Simulation::new(100, Limits { running: 4, chunk: 8, gather: 0 });
     simulation.submit(0, 2, 1, 50);
     simulation.step();
     simulation.submit(1, 80, 1, 2);
@@ -151,7 +151,7 @@ fn a_long_prompt_does_not_hold_up_those_who_decode() {
 
 #[test]
 fn no_prefix_survives_a_change_of_weights() {
-    let mut simulation = Simulation::new(64, Limits { running: 2, chunk: 64 });
+    let mut simulation = Simulation::new(64, Limits { running: 2, chunk: 64, gather: 0 });
     simulation.submit(0, 9, 4, 30);
     simulation.step();
     simulation.step();
@@ -163,11 +163,43 @@ fn no_prefix_survives_a_change_of_weights() {
 
 #[test]
 fn a_cancelled_request_leaves_no_trace() {
-    let mut simulation = Simulation::new(16, Limits { running: 3, chunk: 64 });
+    let mut simulation = Simulation::new(16, Limits { running: 3, chunk: 64, gather: 0 });
     simulation.submit(0, 9, 5, 30);
     simulation.submit(1, 3, 1, 4);
     simulation.step();
     assert_eq!(simulation.scheduler.cancel(RequestId(0)).len(), 5);
     simulation.run(100);
     assert_eq!(simulation.finished, 1);
+}
+
+#[test]
+fn free_places_wait_for_company_but_not_for_long_and_never_when_all_fit() {
+    let limits = Limits { running: 4, chunk: 64, gather: 6 };
+    let mut scheduler = Scheduler::new(PagePool::new(64, 4), limits);
+    let mut order = 0;
+    let mut push = |scheduler: &mut Scheduler| {
+        let request = std::sync::Arc::new(Request::new(vec![1, 2, 3], 100));
+        scheduler.push(Sequence::new(RequestId(order), 0, request, order));
+        order += 1;
+    };
+    (0..10).for_each(|_| push(&mut scheduler));
+    let plan = scheduler.plan();
+    assert_eq!(plan.chunks.len(), 4, "an empty generator fills up at once");
+    scheduler.computed(&plan);
+    drop(scheduler.remove(0));
+    for _ in 0..PATIENCE {
+        assert_eq!(scheduler.plan().chunks.len(), 0, "three tokens are not worth a step");
+        assert_eq!(scheduler.running.len(), 3);
+    }
+    assert_eq!(scheduler.plan().chunks.len(), 1, "patience has an end");
+    drop(scheduler.remove(0));
+    drop(scheduler.remove(0));
+    assert_eq!(scheduler.plan().chunks.len(), 3, "six tokens are worth it");
+    drop(scheduler.remove(0));
+    drop(scheduler.remove(0));
+    let _ = scheduler.plan();
+    assert_eq!(scheduler.waiting(), 1);
+    drop(scheduler.remove(0));
+    let _ = scheduler.plan();
+    assert_eq!(scheduler.waiting(), 0, "the last one has nobody to wait for");
 }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::pool::Page;
-use super::request::{Completion, Finish, Request, RequestId, Token};
+use super::request::{Completion, Finish, Interruption, Request, RequestId, Token};
 
 pub(crate) struct Sequence {
     pub(crate) id: RequestId,
@@ -22,8 +22,14 @@ pub(crate) struct Sequence {
     pub(crate) computed: usize,
     pub(crate) pages: Vec<Page>,
     pub(crate) written: Vec<Token>,
-    /// Sampled since the start, or since the interruption.
+    /// Sampled in this phase: while thinking, or for the answer.
     sampled: usize,
+    /// Sampled since the start, or since the interruption.
+    own: usize,
+    /// The answer's budget, once thinking has ended.
+    answer_tokens: Option<usize>,
+    /// Tokens written when it had.
+    thinking_tokens: Option<usize>,
     is_interrupted: bool,
 }
 
@@ -40,6 +46,9 @@ impl Sequence {
             pages: Vec::new(),
             written: Vec::new(),
             sampled: 0,
+            own: 0,
+            answer_tokens: None,
+            thinking_tokens: None,
             is_interrupted: false,
         }
     }
@@ -57,7 +66,7 @@ impl Sequence {
 
     /// Sampled tokens after the last injected one.
     pub(crate) fn own_tail(&self) -> &[i64] {
-        &self.tokens[self.tokens.len() - self.sampled..]
+        &self.tokens[self.tokens.len() - self.own..]
     }
 
     /// Takes a sampled token; `is_stopped` says whether a stop string ends here.
@@ -69,28 +78,58 @@ impl Sequence {
         self.tokens.push(token.id);
         self.written.push(token);
         self.sampled += 1;
+        self.own += 1;
         if self.request.stop_tokens.contains(&token.id) || is_stopped(self) {
             return Some(Finish::Stop);
         }
-        let interruption = self.request.interruptions.get(self.index);
-        match interruption {
-            Some(forced) if !self.is_interrupted && self.sampled == forced.after => {
-                self.tokens.extend(&forced.tokens);
-                self.written.extend(forced.tokens.iter().map(|&id| Token {
-                    id,
-                    logprob: None,
-                    version: token.version,
-                    is_injected: true,
-                }));
-                self.is_interrupted = true;
-                self.sampled = 0;
+        if let Some(budget) = self.answer_tokens {
+            return (self.sampled == budget).then_some(Finish::Length);
+        }
+        let request = self.request.clone();
+        if let Some(thinking) = &request.thinking
+            && let Some(count) = self.end_of_thinking(&thinking.end, self.written.len() - 1)
+        {
+            self.begin_answer(count, thinking.answer_tokens);
+            return None;
+        }
+        match request.interruptions.get(self.index) {
+            Some(forced) if self.sampled == forced.after => {
+                self.interrupt(forced, token.version);
                 None
             }
-            Some(forced) if self.is_interrupted => {
-                (self.sampled == forced.answer_tokens).then_some(Finish::Length)
-            }
-            _ => (self.sampled == self.request.max_tokens).then_some(Finish::Length),
+            _ => (self.sampled == request.max_tokens).then_some(Finish::Length),
         }
+    }
+
+    fn begin_answer(&mut self, thinking_tokens: usize, answer_tokens: usize) {
+        self.thinking_tokens = Some(thinking_tokens);
+        self.answer_tokens = Some(answer_tokens);
+        self.sampled = 0;
+    }
+
+    fn interrupt(&mut self, forced: &Interruption, version: u64) {
+        let before = self.written.len();
+        self.tokens.extend(&forced.tokens);
+        self.written.extend(forced.tokens.iter().map(|&id| Token {
+            id,
+            logprob: None,
+            version,
+            is_injected: true,
+        }));
+        self.is_interrupted = true;
+        self.own = 0;
+        let end = self.request.thinking.as_ref().and_then(|t| self.end_of_thinking(&t.end, before));
+        // A phrase without the tokens that end thinking ends it all the same.
+        self.begin_answer(end.unwrap_or(self.written.len()), forced.answer_tokens);
+    }
+
+    /// Tokens written up to the first `end` whose last token is at place `from` or later.
+    fn end_of_thinking(&self, end: &[i64], from: usize) -> Option<usize> {
+        let is_end = |count: &usize| {
+            let written = self.written[..*count].iter().rev().map(|token| token.id);
+            *count >= end.len() && written.zip(end.iter().rev()).all(|(id, wanted)| id == *wanted)
+        };
+        (from + 1..=self.written.len()).find(is_end)
     }
 
     pub(crate) fn finish(self, finish: Finish) -> Completion {
@@ -100,13 +139,14 @@ impl Sequence {
             tokens: self.written,
             finish,
             is_interrupted: self.is_interrupted,
+            thinking_tokens: self.thinking_tokens,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::request::Interruption;
+    use super::super::request::Thinking;
     use super::*;
 
     fn sampled(id: i64) -> Token {
@@ -128,6 +168,58 @@ mod tests {
         assert_eq!(injected, [false, false, true, true, false, false]);
         assert!(completion.tokens.iter().all(|t| t.is_injected == t.logprob.is_none()));
         assert!(completion.is_interrupted);
+        assert_eq!(completion.thinking_tokens, Some(4));
+    }
+
+    /// Prompt of one token, thinking of 4 that `8 9` ends, answer of 2.
+    fn thinker(interruption: Option<Interruption>) -> Sequence {
+        let mut request = Request::new(vec![1], 4);
+        request.thinking = Some(Thinking { end: vec![8, 9], answer_tokens: 2 });
+        request.interruptions = interruption.into_iter().collect();
+        Sequence::new(RequestId(0), 0, Arc::new(request), 0)
+    }
+
+    /// Writes until the end: how it ended, and what was written.
+    fn write(mut sequence: Sequence, ids: &[i64]) -> (Option<Finish>, Completion) {
+        let finish = ids.iter().find_map(|&id| sequence.accept(sampled(id), |_| false));
+        (finish, sequence.finish(finish.unwrap_or(Finish::Cancelled)))
+    }
+
+    #[test]
+    fn thinking_that_ends_by_itself_starts_the_answer_and_is_not_interrupted() {
+        let forced = Interruption { after: 3, tokens: vec![7, 8, 9], answer_tokens: 1 };
+        // Ends exactly where the interruption would have come.
+        let (finish, completion) = write(thinker(Some(forced.clone())), &[8, 8, 9, 20, 21, 22]);
+        assert_eq!((finish, completion.tokens.len()), (Some(Finish::Length), 5));
+        assert_eq!((completion.thinking_tokens, completion.is_interrupted), (Some(3), false));
+        // Half of the end is not an end.
+        let (finish, completion) = write(thinker(Some(forced)), &[9, 9, 8, 20]);
+        let ids: Vec<i64> = completion.tokens.iter().map(|token| token.id).collect();
+        assert_eq!((finish, ids), (Some(Finish::Length), vec![9, 9, 8, 7, 8, 9, 20]));
+        assert_eq!((completion.thinking_tokens, completion.is_interrupted), (Some(6), true));
+    }
+
+    #[test]
+    fn thinking_that_never_ends_is_cut_at_its_own_budget() {
+        let (finish, completion) = write(thinker(None), &[3; 9]);
+        assert_eq!((finish, completion.tokens.len()), (Some(Finish::Length), 4));
+        assert_eq!(completion.thinking_tokens, None);
+        // The last token it may think with can still end it.
+        let (finish, completion) = write(thinker(None), &[3, 3, 8, 9, 5, 6, 7]);
+        assert_eq!((finish, completion.tokens.len()), (Some(Finish::Length), 6));
+        assert_eq!(completion.thinking_tokens, Some(4));
+    }
+
+    #[test]
+    fn a_phrase_ends_thinking_where_its_tag_stands_or_where_it_ends() {
+        let phrase = |tokens| Interruption { after: 1, tokens, answer_tokens: 5 };
+        let (_, completion) = write(thinker(Some(phrase(vec![8, 9, 4]))), &[3]);
+        assert_eq!(completion.thinking_tokens, Some(3));
+        let (_, completion) = write(thinker(Some(phrase(vec![4, 4, 4]))), &[3]);
+        assert_eq!(completion.thinking_tokens, Some(4));
+        // The tag may begin in what was sampled.
+        let (_, completion) = write(thinker(Some(phrase(vec![9, 4]))), &[8]);
+        assert_eq!(completion.thinking_tokens, Some(2));
     }
 
     #[test]

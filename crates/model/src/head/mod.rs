@@ -101,6 +101,12 @@ impl Head {
         logits.f_div_scalar(self.options.temperature)
     }
 
+    /// The matrix whose float32 products with bf16 hidden states are the logits, where one is all.
+    pub(crate) fn wide_matrix(&self) -> Option<&Tensor> {
+        let is_plain = (self.options.temperature - 1.0).abs() < f64::EPSILON;
+        self.product.wide_matrix().filter(|_| is_plain)
+    }
+
     /// Scores of `targets_m` after the hidden states `hidden_md`.
     pub fn score(&self, hidden_md: &Tensor, targets_m: &Tensor) -> Result<TokenScores, TchError> {
         let _guard = tch::no_grad_guard();

@@ -92,6 +92,12 @@ impl Product {
         }
     }
 
+    /// The matrix, where one product of bf16 numbers with float32 sums gives the logits.
+    pub(super) fn wide_matrix(&self) -> Option<&Tensor> {
+        let [matrix] = &self.parts_vd[..] else { return None };
+        (self.mode == HeadMode::Split).then_some(matrix)
+    }
+
     /// Adds d logits' part of the matrix' gradient into `grad_vd`; returns that of the hidden
     /// states, in their kind.
     pub(super) fn backward(

@@ -12,7 +12,7 @@
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::config::Span;
-use crate::ops::reorder;
+use crate::ops::{Angles, reorder};
 use crate::shim;
 
 /// Queries [n, heads, width], keys and values [n, kv_heads, width], rotated already.
@@ -26,6 +26,19 @@ pub struct Heads {
 pub trait Attend {
     /// Returns [n, heads, width].
     fn attend(&self, layer: usize, span: Span, heads: &Heads) -> Result<Tensor, TchError>;
+
+    /// The same for heads that are only rotated, by who rotates itself. `qkv` [n, heads +
+    /// 2 kv_heads, width] is as the product made it and may be overwritten. `None`, and `qkv`
+    /// untouched: they have to come rotated.
+    fn rotate_and_attend(
+        &self,
+        _layer: usize,
+        _span: Span,
+        _qkv: &Tensor,
+        _angles: &Angles,
+    ) -> Result<Option<Tensor>, TchError> {
+        Ok(None)
+    }
 }
 
 /// Attention of a packed batch to itself.

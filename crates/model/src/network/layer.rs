@@ -16,9 +16,9 @@ pub(crate) struct Mlp {
 }
 
 impl Mlp {
-    fn forward(&self, x: &Tensor) -> Result<Tensor, TchError> {
-        let hidden = swiglu(&x.f_linear(&self.gate_up, self.gate_up_bias.as_ref())?)?;
-        hidden.f_linear(&self.down, self.down_bias.as_ref())
+    fn forward(&self, x: &Tensor, products: &dyn Multiply) -> Result<Tensor, TchError> {
+        let hidden = swiglu(&products.linear(x, &self.gate_up, self.gate_up_bias.as_ref())?)?;
+        products.linear(&hidden, &self.down, self.down_bias.as_ref())
     }
 }
 
@@ -50,6 +50,32 @@ pub struct Context<'a> {
     pub angles: &'a Angles,
     pub positions: &'a Tensor,
     pub attention: &'a dyn Attend,
+    pub products: &'a dyn Multiply,
+}
+
+/// How activations are multiplied by weights.
+pub trait Multiply {
+    /// `x` [n, a] by the transpose of `weight` [b, a], plus `bias` [b].
+    fn linear(
+        &self,
+        x: &Tensor,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+    ) -> Result<Tensor, TchError>;
+}
+
+/// By torch, which can also go backward.
+pub struct TorchProducts;
+
+impl Multiply for TorchProducts {
+    fn linear(
+        &self,
+        x: &Tensor,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+    ) -> Result<Tensor, TchError> {
+        x.f_linear(weight, bias)
+    }
 }
 
 impl Layer {
@@ -113,41 +139,60 @@ impl Layer {
         let normed = rms_norm(x, &self.attention_norm, self.epsilon)?;
         let x = x.f_add(&self.attend(&normed, context)?)?;
         let normed = rms_norm(&x, &self.mlp_norm, self.epsilon)?;
-        let (out, load) = self.feed_forward(&normed)?;
+        let (out, load) = self.feed_forward(&normed, context.products)?;
         Ok((x.f_add(&out)?, load))
     }
 
     /// The attention half, without its norm and its addition.
     pub(crate) fn attend(&self, normed: &Tensor, context: &Context) -> Result<Tensor, TchError> {
-        let heads = self.project(normed, context)?;
-        let mixed = context.attention.attend(self.index, self.config.span, &heads)?;
+        let mixed = self.mix(self.qkv(normed, context)?, context)?;
         let mixed = mixed.f_reshape([normed.size()[0], self.heads * self.head_width])?;
-        mixed.f_linear(&self.output, self.output_bias.as_ref())
+        context.products.linear(&mixed, &self.output, self.output_bias.as_ref())
     }
 
     /// The other half, without its norm and its addition.
     pub(crate) fn feed_forward(
         &self,
         normed: &Tensor,
+        products: &dyn Multiply,
     ) -> Result<(Tensor, Option<ExpertLoad>), TchError> {
         match &self.feed_forward {
-            FeedForwardWeights::Dense(mlp) => Ok((mlp.forward(normed)?, None)),
+            FeedForwardWeights::Dense(mlp) => Ok((mlp.forward(normed, products)?, None)),
             FeedForwardWeights::Experts { experts, shared } => {
                 let (mut out, load) = experts.forward(normed)?;
                 if let Some(shared) = shared {
-                    out = out.f_add(&shared.forward(normed)?)?;
+                    out = out.f_add(&shared.forward(normed, products)?)?;
                 }
                 Ok((out, Some(load)))
             }
         }
     }
 
+    /// Queries, keys and values side by side, [n, heads + 2 kv_heads, width].
+    fn qkv(&self, normed: &Tensor, context: &Context) -> Result<Tensor, TchError> {
+        let shape = [normed.size()[0], self.heads + 2 * self.kv_heads, self.head_width];
+        context.products.linear(normed, &self.qkv, self.qkv_bias.as_ref())?.f_view(shape)
+    }
+
+    fn mix(&self, qkv: Tensor, context: &Context) -> Result<Tensor, TchError> {
+        let (attention, span) = (context.attention, self.config.span);
+        let is_only_rotated = self.config.is_rotary
+            && self.query_key_norms.is_none()
+            && self.config.query_key_norm != QueryKeyNorm::Unit
+            && self.config.query_growth.is_none();
+        if is_only_rotated
+            && let Some(mixed) =
+                attention.rotate_and_attend(self.index, span, &qkv, context.angles)?
+        {
+            return Ok(mixed);
+        }
+        attention.attend(self.index, span, &self.heads(qkv, context)?)
+    }
+
     /// Queries, keys and values, normed and rotated as the layer asks.
-    fn project(&self, x: &Tensor, context: &Context) -> Result<Heads, TchError> {
-        let n = x.size()[0];
+    fn heads(&self, mut qkv: Tensor, context: &Context) -> Result<Heads, TchError> {
+        let n = qkv.size()[0];
         let (h, kv) = (self.heads, self.kv_heads);
-        let qkv = x.f_linear(&self.qkv, self.qkv_bias.as_ref())?;
-        let mut qkv = qkv.f_view([n, h + 2 * kv, self.head_width])?;
         let split = |qkv: &Tensor| -> Result<[Tensor; 3], TchError> {
             let mut parts = qkv.f_split_with_sizes([h, kv, kv], 1)?;
             let (v, k, q) = (parts.pop(), parts.pop(), parts.pop());

@@ -14,8 +14,8 @@ use tch::{Device, TchError, Tensor};
 
 pub use attention::{Attend, Heads, PackedAttention};
 pub use experts::ExpertLoad;
-pub use layer::Context;
-use layer::Layer;
+pub use layer::{Context, Multiply, TorchProducts};
+use layer::{FeedForwardWeights, Layer};
 use rotary::Rotary;
 
 use crate::config::{ModelConfig, Span};
@@ -35,6 +35,9 @@ pub struct Network {
     spans: Vec<Span>,
     width: i64,
 }
+
+/// A matrix of some layer, and what is added to its products.
+pub(crate) type Matrix<'a> = (&'a Tensor, Option<&'a Tensor>);
 
 /// Whether activations are kept for the backward pass or computed again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -104,6 +107,22 @@ impl Network {
         self.rotary.angles(positions)
     }
 
+    /// Matrices of one shape and place in all dense layers, with their biases.
+    pub(crate) fn matrices(&self) -> Vec<(&'static str, Vec<Matrix<'_>>)> {
+        let mut qkv = Vec::new();
+        let (mut output, mut gate_up, mut down) = (Vec::new(), Vec::new(), Vec::new());
+        for layer in &self.layers {
+            qkv.push((&layer.qkv, layer.qkv_bias.as_ref()));
+            output.push((&layer.output, layer.output_bias.as_ref()));
+            if let FeedForwardWeights::Dense(mlp) = &layer.feed_forward {
+                gate_up.push((&mlp.gate_up, mlp.gate_up_bias.as_ref()));
+                down.push((&mlp.down, mlp.down_bias.as_ref()));
+            }
+        }
+        let all = [("qkv", qkv), ("output", output), ("gate and up", gate_up), ("down", down)];
+        all.into_iter().filter(|(_, matrices)| !matrices.is_empty()).collect()
+    }
+
     /// Tokens [n] to hidden states [n, d], with attention supplied by the caller.
     pub fn run(&self, tokens: &Tensor, context: &Context) -> Result<Tensor, TchError> {
         let mut x_nd = self.embed(tokens)?;
@@ -114,7 +133,7 @@ impl Network {
         for (index, layer) in self.layers.iter().enumerate() {
             let mixed_nd = layer.attend(&normed_nd, context)?;
             (x_nd, normed_nd) = add_rms_norm(&x_nd, &mixed_nd, &layer.mlp_norm, self.epsilon)?;
-            let (out_nd, _) = layer.feed_forward(&normed_nd)?;
+            let (out_nd, _) = layer.feed_forward(&normed_nd, context.products)?;
             (x_nd, normed_nd) = add_rms_norm(&x_nd, &out_nd, norm_of(index + 1), self.epsilon)?;
         }
         Ok(normed_nd)
@@ -138,8 +157,12 @@ impl Network {
     ) -> Result<ForwardPass, TchError> {
         let attention = PackedAttention::new(&packed.lengths, &self.spans, self.device())?;
         let angles = self.rotary.angles(&packed.positions)?;
-        let context =
-            Context { angles: &angles, positions: &packed.positions, attention: &attention };
+        let context = Context {
+            angles: &angles,
+            positions: &packed.positions,
+            attention: &attention,
+            products: &TorchProducts,
+        };
         let is_recomputed = activations == Activations::Recompute && shim::is_grad_enabled();
         let (mut loads, mut kept) = (Vec::new(), Vec::new());
         let mut x_nd = self.embed(&packed.tokens)?;
@@ -172,8 +195,12 @@ impl Network {
         let mut grad = shim::take_grad(&last)?.expect("the norm passes a gradient on");
         let attention = PackedAttention::new(&packed.lengths, &self.spans, self.device())?;
         let angles = self.rotary.angles(&packed.positions)?;
-        let context =
-            Context { angles: &angles, positions: &packed.positions, attention: &attention };
+        let context = Context {
+            angles: &angles,
+            positions: &packed.positions,
+            attention: &attention,
+            products: &TorchProducts,
+        };
         for (layer, input) in self.layers.iter().zip(pass.kept).rev() {
             let input = input.f_set_requires_grad(true)?;
             let (output, _) = layer.forward(&input, &context)?;

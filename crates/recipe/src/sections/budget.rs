@@ -34,3 +34,13 @@ choice! {
         "steps" Steps,
     }
 }
+
+impl Budget {
+    /// Whether anything is limited at all.
+    pub fn has_limit(&self) -> bool {
+        self.steps.is_some()
+            || self.device_hours.is_some()
+            || self.wall_hours.is_some()
+            || self.tokens.is_some()
+    }
+}

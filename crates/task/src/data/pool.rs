@@ -133,6 +133,13 @@ impl Pool {
         &self.sets[dataset].2[row]
     }
 
+    /// The same without some prompts; an error when none is left.
+    pub fn without(self, is_left_out: impl Fn(&Prompt) -> bool) -> Result<Self, DataError> {
+        let keep = |prompts: Vec<Prompt>| prompts.into_iter().filter(|p| !is_left_out(p)).collect();
+        let sets = self.sets.into_iter().map(|(name, weight, p)| (name, weight, keep(p)));
+        Self::try_new(sets.collect())
+    }
+
     /// All of them, data set by data set.
     pub fn prompts(&self) -> impl Iterator<Item = &Prompt> {
         self.sets.iter().flat_map(|(_, _, prompts)| prompts)

@@ -13,12 +13,14 @@ use std::collections::BTreeMap;
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::graph::{Graph, GraphPool};
+use super::product::Products;
 use super::{DecodeAttention, DevicePlaces, Kernels};
+use crate::folder::Model;
 use crate::generate::cache::KvCache;
 use crate::generate::pool::Page;
 use crate::generate::sampler::RowSampling;
 use crate::head::Head;
-use crate::network::{Context, Network};
+use crate::network::{Context, Multiply, Network, TorchProducts};
 
 /// What the graphs run.
 #[derive(Clone, Copy)]
@@ -27,6 +29,41 @@ pub(crate) struct Parts<'a> {
     pub(crate) head: &'a Head,
     pub(crate) cache: &'a KvCache,
     pub(crate) kernels: &'a Kernels,
+    pub(crate) products: &'a dyn Multiply,
+    /// The same, where it can be tuned.
+    pub(crate) tuned: Option<&'a Products>,
+}
+
+impl<'a> Parts<'a> {
+    pub(crate) fn new(
+        model: &'a Model,
+        head: &'a Head,
+        cache: &'a KvCache,
+        (kernels, tuned): (&'a Kernels, Option<&'a Products>),
+    ) -> Self {
+        let products = tuned.map_or(&TorchProducts as &dyn Multiply, |products| products);
+        Self { network: &model.network, head, cache, kernels, products, tuned }
+    }
+
+    /// Finds the fastest products for a number of rows.
+    pub(crate) fn tune(&self, rows: i64) -> Result<(), TchError> {
+        let Some(products) = self.tuned else { return Ok(()) };
+        for (_, matrices) in self.network.matrices() {
+            products.tune(rows, &matrices, false)?;
+        }
+        if let Some(head) = self.head.wide_matrix() {
+            products.tune(rows, &[(head, None)], true)?;
+        }
+        Ok(())
+    }
+
+    /// float32 logits [rows, v].
+    pub(crate) fn logits(&self, hidden_rd: &Tensor) -> Result<Tensor, TchError> {
+        match (self.tuned, self.head.wide_matrix()) {
+            (Some(products), Some(head)) => products.product(hidden_rd, (head, None), true),
+            _ => self.head.logits(hidden_rd),
+        }
+    }
 }
 
 /// One sequence of a decode step.
@@ -40,8 +77,8 @@ pub(crate) struct DecodeRow<'a> {
 /// Rows and pages per row of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Size {
-    rows: usize,
-    pages: usize,
+    pub(super) rows: usize,
+    pub(super) pages: usize,
 }
 
 impl Size {
@@ -53,7 +90,7 @@ impl Size {
                 return Self { rows: rows.len().next_power_of_two(), pages: pages(longest, page) };
             }
             9..=64 => 8,
-            65..=256 => 32,
+            65..=512 => 32,
             _ => 64,
         };
         Self { rows: rows.len().next_multiple_of(step), pages: pages(longest, page) }
@@ -67,7 +104,7 @@ fn pages(longest: usize, page: usize) -> usize {
     tokens.div_ceil(page)
 }
 
-/// The settings of one row, as in kernels.cu.
+/// The settings of one row, as in draw.cu.
 pub(crate) fn settings(row: &RowSampling) -> [i32; 5] {
     let keys = row.keys().map(u32::cast_signed);
     let bits = |x: f32| x.to_bits().cast_signed();
@@ -125,7 +162,7 @@ impl DecodeGraphs {
     }
 }
 
-fn words(size: Size, rows: &[DecodeRow], cache: &KvCache) -> Vec<i32> {
+pub(super) fn words(size: Size, rows: &[DecodeRow], cache: &KvCache) -> Vec<i32> {
     let r = size.rows;
     let mut words = vec![0_i32; r * (7 + size.pages)];
     // Rows without a sequence: token 0 at position 0 of the spare page.
@@ -144,6 +181,7 @@ fn words(size: Size, rows: &[DecodeRow], cache: &KvCache) -> Vec<i32> {
 
 fn capture(size: Size, pool: GraphPool, parts: Parts) -> Result<(Captured, GraphPool), TchError> {
     let device = parts.network.device();
+    parts.tune(size.rows as i64)?;
     let upload = |words: &[i32]| Tensor::f_from_slice(words)?.f_to_device(device);
     let inputs = upload(&words(size, &[], parts.cache))?;
     let outputs = Tensor::f_zeros([2 * size.rows as i64], (Kind::Int, device))?;
@@ -155,7 +193,12 @@ fn capture(size: Size, pool: GraphPool, parts: Parts) -> Result<(Captured, Graph
     Ok((Captured { graph, inputs, outputs }, pool))
 }
 
-fn body(size: Size, inputs: &Tensor, outputs: &Tensor, parts: Parts) -> Result<(), TchError> {
+pub(super) fn body(
+    size: Size,
+    inputs: &Tensor,
+    outputs: &Tensor,
+    parts: Parts,
+) -> Result<(), TchError> {
     let (r, p) = (size.rows as i64, size.pages as i64);
     let tokens = inputs.f_narrow(0, 0, r)?.f_to_kind(Kind::Int64)?;
     let places = DevicePlaces {
@@ -167,9 +210,14 @@ fn body(size: Size, inputs: &Tensor, outputs: &Tensor, parts: Parts) -> Result<(
     let positions = places.positions.f_to_kind(Kind::Int64)?;
     let angles = parts.network.angles(&positions)?;
     let attention = DecodeAttention { kernels: parts.kernels, cache: parts.cache, places: &places };
-    let context = Context { angles: &angles, positions: &positions, attention: &attention };
+    let context = Context {
+        angles: &angles,
+        positions: &positions,
+        attention: &attention,
+        products: parts.products,
+    };
     let hidden_rd = parts.network.run(&tokens, &context)?;
-    let logits_rv = parts.head.logits(&hidden_rd)?;
+    let logits_rv = parts.logits(&hidden_rd)?;
     parts.kernels.draw(&logits_rv, &inputs.f_narrow(0, 2 * r, 5 * r)?, outputs)
 }
 
@@ -188,7 +236,6 @@ mod tests {
         let sampling = |place| RowSampling {
             sampling: Sampling { temperature: 0.5, top_p: 0.9, top_k: 3 },
             seed: 1,
-            completion: 0,
             place,
         };
         let row = |token, position, pages: &'static [Page]| DecodeRow {

@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "this is a boundary to C++")]
 
 use std::ffi::{c_int, c_void};
+use std::time::Instant;
 
 use tch::{Device, TchError, Tensor};
 use torch_sys::C_tensor;
@@ -59,6 +60,7 @@ impl Graph {
         // SAFETY: writes a graph that we own.
         checked(unsafe { scalerl_graph_new(&raw mut raw) })?;
         let graph = Self(raw);
+        let _alone = shim::whole_device();
         // SAFETY: the graph is alive; `end` follows whatever happens in between.
         checked(unsafe { scalerl_graph_begin(graph.0, index as i32, pool.0, pool.1) })?;
         let outcome = body();
@@ -82,6 +84,23 @@ impl Drop for Graph {
         // SAFETY: made by `scalerl_graph_new`, dropped once.
         unsafe { scalerl_graph_drop(self.0) };
     }
+}
+
+/// Seconds of `body` as a graph: the mean of `runs` replays in a row, after one that warms up.
+pub(crate) fn timed(
+    device: Device,
+    runs: usize,
+    body: impl FnOnce() -> Result<(), TchError>,
+) -> Result<f64, TchError> {
+    let (graph, _) = Graph::capture(device, (0, 0), body)?;
+    graph.replay()?;
+    shim::synchronize(device)?;
+    let start = Instant::now();
+    for _ in 0..runs {
+        graph.replay()?;
+    }
+    shim::synchronize(device)?;
+    Ok(start.elapsed().as_secs_f64() / runs as f64)
 }
 
 /// Where the queries and the keys of each sequence begin, and the longest of each.

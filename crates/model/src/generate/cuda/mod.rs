@@ -5,8 +5,10 @@
 //! but the tokens drawn. Prompt chunks run beside it with flash attention. Where the kernels do not
 //! fit a model (heads of an odd width) torch operations take their place (`cache.rs`).
 
+pub(crate) mod breakdown;
 pub(crate) mod decode;
 mod graph;
+pub(crate) mod product;
 
 use std::cell::Cell;
 
@@ -16,17 +18,24 @@ use super::cache::{Batch, KvCache, PagedAttention};
 use crate::config::{ModelConfig, Span};
 use crate::cuda::launch::{Argument, Functions, Grid, load};
 use crate::network::{Attend, Heads};
+use crate::ops::Angles;
 use graph::{ChunkStarts, flash_chunks};
 
-pub(crate) const SOURCE: &str = include_str!("kernels.cu");
-const NAMES: [&str; 4] = ["decode_attention", "decode_join", "append", "draw"];
+pub(crate) const SOURCE: &str = concat!(include_str!("attention.cu"), include_str!("draw.cu"));
+const NAMES: [&str; 6] =
+    ["decode_attention", "decode_join", "append", "rotate_append", "draw", "draw_join"];
 
 /// Query heads that one block serves: their sums live in registers.
 const MOST_HEADS: i64 = 8;
-/// Tokens of a sequence that one block looks at, at most and at least.
-const SPLIT_TOKENS: (i64, i64) = (256, 64);
+/// Tokens of a sequence that one block looks at, at most and at least. Splits cost a second kernel.
+const SPLIT_TOKENS: (i64, i64) = (2048, 64);
 /// Blocks that keep every multiprocessor of a large GPU busy.
-const ENOUGH_BLOCKS: i64 = 1024;
+const ENOUGH_BLOCKS: i64 = 512;
+/// The same for blocks that each draw from a row, or a part of one, and the most parts of a row.
+const ENOUGH_DRAWING: i64 = 256;
+const MOST_DRAWING: i64 = 16;
+/// Words of what `draw` leaves for `draw_join`.
+const BEST_WORDS: i64 = 4;
 
 /// Where tokens belong, on the device: `tables` [rows, pages] int32, `positions` [tokens] int32.
 pub(crate) struct DevicePlaces {
@@ -159,6 +168,36 @@ impl Kernels {
         self.launch("append", tokens, threads, &mut arguments)
     }
 
+    /// Rotates queries in place, and writes keys, rotated, and values to their pages. `qkv` [rows,
+    /// heads + 2 kv_heads, width] as the layer's product gave them; one token per row.
+    pub(crate) fn rotate_append(
+        &self,
+        qkv: &Tensor,
+        angles: &Angles,
+        cache: [&Tensor; 2],
+        places: &DevicePlaces,
+    ) -> Result<(), TchError> {
+        let rows = qkv.size()[0];
+        let half = [rows, self.width / 2];
+        assert_eq!(qkv.size(), [rows, self.heads + 2 * self.kv_heads, self.width]);
+        assert!(!angles.is_interleaved && angles.cosine.size() == half);
+        assert!(places.rows.is_none() && places.positions.size() == [rows], "one token per row");
+        let [keys, values] = self.cache(cache);
+        let [table, stride] = self.table(places);
+        let mut arguments = [
+            self.whole(qkv, Kind::BFloat16),
+            self.whole(&angles.cosine, Kind::Float),
+            self.whole(&angles.sine, Kind::Float),
+            keys,
+            values,
+            table,
+            stride,
+            self.whole(&places.positions, Kind::Int),
+        ];
+        let pieces = (self.heads + self.kv_heads) * self.width / 16;
+        self.launch("rotate_append", rows, ((pieces + 31) / 32 * 32).min(512), &mut arguments)
+    }
+
     /// Attention of one token per row over its sequence. `q` [rows, heads, width].
     pub(crate) fn attend(
         &self,
@@ -174,7 +213,7 @@ impl Kernels {
         // Few sequences: short splits, so that there are blocks for everybody.
         let wanted = (ENOUGH_BLOCKS + blocks - 1) / blocks.max(1);
         let (most, least) = SPLIT_TOKENS;
-        let split_tokens = (places.longest / wanted.max(1)).clamp(least, most) / 16 * 16;
+        let split_tokens = ((places.longest / wanted.max(1) + 15) / 16 * 16).clamp(least, most);
         let splits = (places.longest + split_tokens - 1) / split_tokens;
         let out = Tensor::f_empty([rows, self.heads, self.width], (Kind::BFloat16, self.device))?;
         let parts = if splits > 1 { rows * self.heads * splits } else { 0 };
@@ -214,7 +253,7 @@ impl Kernels {
     }
 
     /// Draws a token per row of float32 logits. `settings` [rows, 5] and `out` [2 rows] are int32
-    /// words as in kernels.cu.
+    /// words as in draw.cu.
     pub(crate) fn draw(
         &self,
         logits: &Tensor,
@@ -223,14 +262,23 @@ impl Kernels {
     ) -> Result<(), TchError> {
         let (rows, v) = logits.size2()?;
         assert!(settings.numel() as i64 == 5 * rows && out.numel() as i64 == 2 * rows);
+        // Few rows: several blocks for each, as long as each has something to do.
+        let parts = (ENOUGH_DRAWING / rows.max(1)).clamp(1, MOST_DRAWING).min(v / 4096).max(1);
+        let partial = Tensor::f_empty([rows * parts * BEST_WORDS], (Kind::Int, self.device))?;
         let mut arguments = [
             self.whole(logits, Kind::Float),
             self.whole(settings, Kind::Int),
             self.whole(out, Kind::Int),
+            self.whole(&partial, Kind::Int),
             Argument::Int(rows as i32),
             Argument::Int(v as i32),
+            Argument::Int(parts as i32),
         ];
-        self.launch("draw", rows, 1024, &mut arguments)
+        self.launch("draw", rows * parts, 512, &mut arguments)?;
+        if parts > 1 {
+            self.launch("draw_join", (rows + 31) / 32, 32, &mut arguments)?;
+        }
+        Ok(())
     }
 }
 
@@ -246,6 +294,22 @@ impl Attend for DecodeAttention<'_> {
         let cache = self.cache.layer(layer);
         self.kernels.append(heads, cache, self.places)?;
         self.kernels.attend(&heads.q, cache, self.places, span)
+    }
+
+    fn rotate_and_attend(
+        &self,
+        layer: usize,
+        span: Span,
+        qkv: &Tensor,
+        angles: &Angles,
+    ) -> Result<Option<Tensor>, TchError> {
+        if angles.is_interleaved {
+            return Ok(None);
+        }
+        let cache = self.cache.layer(layer);
+        self.kernels.rotate_append(qkv, angles, cache, self.places)?;
+        let queries = qkv.f_narrow(1, 0, self.kernels.heads)?;
+        Ok(Some(self.kernels.attend(&queries, cache, self.places, span)?))
     }
 }
 

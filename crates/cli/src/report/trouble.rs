@@ -1,0 +1,127 @@
+//! What went wrong, or nearly: warnings of the stability watch, verifier errors, sessions.
+
+use scalerl_board::number::short;
+use scalerl_board::{Block, Section, Table};
+use scalerl_journal::BadSign;
+
+use super::story::{Story, Warning};
+
+/// Rows of a table of errors; the rest are in `events.jsonl`.
+const MOST_ROWS: usize = 50;
+const SECONDS_PER_DAY: f64 = 86_400.0;
+
+pub(crate) fn section(story: &Story) -> Section {
+    let blocks = vec![warnings(story), verifier_errors(story), sessions(story)];
+    Section {
+        heading: "Warnings, errors, sessions".to_owned(),
+        blocks: blocks.into_iter().flatten().collect(),
+    }
+}
+
+fn warnings(story: &Story) -> Vec<Block> {
+    if story.warnings.is_empty() {
+        return vec![Block::Prose("The stability watch has warned of nothing.".to_owned())];
+    }
+    let row = |warning: &Warning| {
+        vec![
+            warning.step.to_string(),
+            sign(warning.sign).to_owned(),
+            short(warning.value),
+            short(warning.threshold),
+            warning.steps.to_string(),
+        ]
+    };
+    let columns = ["step", "sign", "value", "threshold", "steps in a row"];
+    vec![Block::Table(table(
+        "Warnings of the stability watch",
+        &columns,
+        story.warnings.iter().map(row).collect(),
+    ))]
+}
+
+/// A bad sign in words.
+pub(crate) fn sign(sign: BadSign) -> &'static str {
+    match sign {
+        BadSign::Truncation => "many completions run out of their budget",
+        BadSign::EffectiveSampleShare => "few tokens carry most of the weight",
+        BadSign::EntropyCollapse => "the policy has hardly any choice left",
+        BadSign::GradientNorm => "the gradient is far longer than it was",
+        BadSign::RatioExtreme => "a ratio is out of all proportion",
+        BadSign::RewardCollapse => "the pass rate has fallen far below its best",
+    }
+}
+
+fn verifier_errors(story: &Story) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    if story.verifier_failures.is_empty() {
+        blocks.push(Block::Prose("The verifier failed on no completion.".to_owned()));
+    } else {
+        let rows = story.verifier_failures.iter().map(|failure| {
+            vec![failure.group.to_string(), failure.completion.to_string(), failure.reason.clone()]
+        });
+        let caption = "Completions whose verifier failed; they left their batch and count as \
+                       neither right nor wrong";
+        blocks.push(Block::Table(table(
+            caption,
+            &["group", "completion", "reason"],
+            rows.collect(),
+        )));
+    }
+    if story.generator_retries > 0 {
+        let text =
+            format!("The generator failed and was asked again {} times.", story.generator_retries);
+        blocks.push(Block::Prose(text));
+    }
+    blocks
+}
+
+fn sessions(story: &Story) -> Vec<Block> {
+    let [first, resumed @ ..] = &story.sessions[..] else {
+        return vec![Block::Prose("No session has begun.".to_owned())];
+    };
+    if resumed.is_empty() {
+        return vec![Block::Prose("One session, never resumed.".to_owned())];
+    }
+    let rows = story.sessions.iter().map(|session| {
+        vec![
+            since(session.at - first.at),
+            session.resumed_from.map_or("start".to_owned(), |step| format!("resumed at {step}")),
+            format!("{:.4}", session.lost_hours),
+            session.buffered_groups.to_string(),
+        ]
+    });
+    let columns = ["after", "step", "device-hours undone", "groups kept in the buffer"];
+    vec![Block::Table(table("Sessions", &columns, rows.collect()))]
+}
+
+/// 1 d 02:03:04.
+fn since(seconds: f64) -> String {
+    let whole = if seconds.is_finite() { seconds.max(0.0) } else { 0.0 } as u64;
+    let days = whole / SECONDS_PER_DAY as u64;
+    let rest = whole % SECONDS_PER_DAY as u64;
+    let day = if days > 0 { format!("{days} d ") } else { String::new() };
+    format!("{day}{:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+fn table(caption: &str, columns: &[&str], mut rows: Vec<Vec<String>>) -> Table {
+    let all = rows.len();
+    rows.truncate(MOST_ROWS);
+    let caption = if all > rows.len() {
+        format!("{caption} (the first {} of {all})", rows.len())
+    } else {
+        caption.to_owned()
+    };
+    Table { caption, columns: columns.iter().map(ToString::to_string).collect(), rows }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_days_and_a_clock() {
+        assert_eq!(since(3_723.9), "01:02:03");
+        assert_eq!(since(90_000.0), "1 d 01:00:00");
+        assert_eq!(since(f64::NAN), "00:00:00");
+    }
+}

@@ -1,0 +1,210 @@
+//! What a run shows while it lives: a bar on a terminal, plain lines otherwise.
+//!
+//! A step tells where the run is, an evaluation what it has reached, a forecast what more compute
+//! would buy. All of it stands in the journal as well; nothing here is kept.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use scalerl_journal::{Event, ForecastReport, Ledger, SetReport, StopReason, What};
+use scalerl_recipe::Budget;
+use serde_json::Value;
+
+/// Time between plain lines of steps.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// Writes lines to standard error, above the bar where there is one.
+struct Screen {
+    bar: Option<ProgressBar>,
+    last: Option<Instant>,
+}
+
+impl Screen {
+    fn new(total: Option<u64>, template: &str) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template(template);
+            let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
+            bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        });
+        Self { bar, last: None }
+    }
+
+    /// Something worth keeping on the screen.
+    fn say(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(line),
+            // A closed standard error must not end the run.
+            None => drop(writeln!(std::io::stderr(), "{line}")),
+        }
+    }
+
+    /// Where the work is; shown now and then.
+    fn update(&mut self, position: u64, line: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(position);
+            bar.set_message(line.to_owned());
+        } else if self.last.is_none_or(|last| last.elapsed() >= EVERY) {
+            self.last = Some(Instant::now());
+            self.say(line);
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// The line of a warm-up.
+pub(crate) struct WarmUpLine {
+    screen: Screen,
+    steps: u64,
+    started: Instant,
+    last_loss: f64,
+}
+
+impl WarmUpLine {
+    pub(crate) fn new(steps: u64) -> Self {
+        let screen = Screen::new(Some(steps), "warm-up {bar:30} {pos}/{len} {msg} {eta}");
+        Self { screen, steps, started: Instant::now(), last_loss: f64::NAN }
+    }
+
+    pub(crate) fn show(&mut self, metrics: &Value) {
+        let step = metrics["step"].as_u64().unwrap_or_default();
+        self.last_loss = metrics["loss"].as_f64().unwrap_or(f64::NAN);
+        let line = format!("warm-up  step {step:>5} of {}  loss {:.4}", self.steps, self.last_loss);
+        self.screen.update(step, &line);
+    }
+
+    pub(crate) fn finish(self) {
+        let seconds = self.started.elapsed().as_secs_f64();
+        let (steps, loss) = (self.steps, self.last_loss);
+        self.screen.say(&format!("warmed up: {steps} steps in {seconds:.0} s, loss {loss:.4}"));
+    }
+}
+
+/// The lines of a run.
+pub(crate) struct Live {
+    screen: Screen,
+    budget: Budget,
+    before: Ledger,
+    primary: Option<SetReport>,
+}
+
+impl Live {
+    pub(crate) fn new(budget: &Budget) -> Self {
+        let steps = budget.steps;
+        let template = if steps.is_some() { "{bar:20} {msg} {eta}" } else { "{spinner} {msg}" };
+        Self {
+            screen: Screen::new(steps, template),
+            budget: budget.clone(),
+            before: Ledger::default(),
+            primary: None,
+        }
+    }
+
+    /// Shows one event of the journal.
+    pub(crate) fn show(&mut self, event: &Event) {
+        match &event.what {
+            What::Step { lag, batch, report, ledger } => {
+                let line = format!(
+                    "step {}  pass rate {}  train {:.3}  {:.4} device-hours  {} tokens/s  \
+                     lag {lag}  idle: generator {:.0} %, trainer {:.0} %{}",
+                    self.position(report.version.0),
+                    self.measured(),
+                    batch.pass_rate,
+                    ledger.device_hours(),
+                    self.speed(ledger),
+                    100.0 * ledger.generator_idle_share(),
+                    100.0 * ledger.trainer_idle_share(),
+                    if batch.truncated_share > 0.05 {
+                        format!("  truncated {:.0} %", 100.0 * batch.truncated_share)
+                    } else {
+                        String::new()
+                    },
+                );
+                self.screen.update(report.version.0, &line);
+                self.before = *ledger;
+            }
+            What::Evaluation { version, primary, sets, spent, .. } => {
+                let hours = spent.device_hours();
+                let shown: Vec<String> = sets.iter().map(set).collect();
+                let shown = shown.join("  ");
+                self.screen.say(&format!("step {version:>5}  {shown}  at {hours:.4} device-hours"));
+                self.primary = sets.iter().find(|set| set.name == *primary).cloned();
+            }
+            What::Forecast(report) => self.screen.say(&forecast(report)),
+            What::Warning { sign, value, threshold, steps, .. } => {
+                let name = serde_json::to_value(sign).unwrap_or_default();
+                let name = name.as_str().unwrap_or("a bad sign").replace('-', " ");
+                self.screen.say(&format!(
+                    "warning: {name} at {value:.3} (limit {threshold:.3}) for {steps} steps"
+                ));
+            }
+            What::VerifierFailed { reason, .. } => {
+                self.screen.say(&format!("verifier failed: {reason}"));
+            }
+            What::GeneratorRetried { attempt, reason, .. } => {
+                self.screen.say(&format!("generator asked again (attempt {attempt}): {reason}"));
+            }
+            What::Resumed { version, buffered_groups, .. } => self.screen.say(&format!(
+                "going on after step {version} with {buffered_groups} groups in hand"
+            )),
+            _ => {}
+        }
+    }
+
+    fn position(&self, step: u64) -> String {
+        self.budget.steps.map_or_else(|| step.to_string(), |steps| format!("{step} of {steps}"))
+    }
+
+    fn measured(&self) -> String {
+        self.primary.as_ref().map_or_else(|| "-".into(), |set| format!("{:.3}", set.pass_rate))
+    }
+
+    /// Tokens generated per second since the last step.
+    fn speed(&self, ledger: &Ledger) -> String {
+        let spent = ledger.since(&self.before);
+        let speed = spent.tokens_generated as f64 / spent.wall_s.max(1e-9);
+        if speed >= 1e4 { format!("{:.1}k", speed / 1e3) } else { format!("{speed:.0}") }
+    }
+}
+
+/// A set and its sampling error, prompts drawn independently.
+fn set(set: &SetReport) -> String {
+    let (rate, samples) = (set.pass_rate, set.samples.max(1) as f64);
+    let error = (rate * (1.0 - rate) / samples).sqrt();
+    let pass_at: String =
+        set.pass_at.iter().map(|at| format!(" pass@{} {:.3}", at.k, at.value)).collect();
+    format!("{} {rate:.3} ± {error:.3}{pass_at}", set.name)
+}
+
+fn forecast(report: &ForecastReport) -> String {
+    let (gain, low, high) = report.gain;
+    let (at, at_low, at_high) = report.at_twice;
+    format!(
+        "            2x compute buys {gain:+.3} [{low:+.3}, {high:+.3}]: {at:.3} [{at_low:.3}, \
+         {at_high:.3}] ({})",
+        report.verdict
+    )
+}
+
+/// Why a run ended, for a reader.
+pub(crate) fn reason(reason: StopReason) -> &'static str {
+    match reason {
+        StopReason::Asked => "as asked",
+        StopReason::Steps => "its steps are done",
+        StopReason::DeviceHours => "its device-hours are spent",
+        StopReason::WallHours => "its time is over",
+        StopReason::Tokens => "its tokens are spent",
+        StopReason::Target => "the target is reached",
+        StopReason::ForecastGain => "more compute is forecast to buy too little",
+        StopReason::Unstable => "training has become unstable",
+        StopReason::NoPrompts => "no prompts are left",
+        StopReason::NothingToLearn => "batch after batch had nothing to teach",
+    }
+}

@@ -1,0 +1,245 @@
+//! The model a run starts from: a folder, a hub name, or one that the recipe makes and warms up.
+//!
+//! ```text
+//! OUTPUT/warm-up/<key>/new/            config and tokenizer of a model that was made
+//! OUTPUT/warm-up/<key>/examples.jsonl  what it learns from
+//! OUTPUT/warm-up/<key>/sft/model/      the warmed-up model
+//! ```
+//! The key is a hash of the recipe's `[model]` and `[warm_up]`, so runs that agree on both start
+//! from the same weights and pay for them once.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use scalerl_engine::task::{operator, synthetic};
+use scalerl_model::config::ModelConfig;
+use scalerl_model::folder::Model;
+use scalerl_model::fresh::{self, Experts, FreshShape, FreshTokens};
+use scalerl_model::sft::{self, Progress, SftOptions};
+use scalerl_model::tch::{Device, Kind};
+use scalerl_model::train::AdamWConfig;
+use scalerl_model::{error::LoadError, hub};
+use scalerl_recipe::{Recipe, WarmUpExamples, Weights};
+use scalerl_task::random::hash;
+use scalerl_task::synthetic::{
+    END, START, SyntheticConfig, THINK_CLOSE, THINK_OPEN, arithmetic::ArithmeticConfig,
+    chain::ChainConfig, countdown::CountdownConfig,
+};
+
+use crate::failure::BadInput;
+use crate::train::live::WarmUpLine;
+
+/// Where the policy's config, tokenizer and weights are.
+#[derive(Debug, Clone)]
+pub(crate) struct Policy {
+    pub(crate) folder: PathBuf,
+    /// Seed of weights that are drawn and not read.
+    random: Option<u64>,
+}
+
+impl Policy {
+    /// Finds the model; makes it and warms it up where the recipe says so.
+    pub(crate) fn prepare(recipe: &Recipe, device: Device) -> Result<Self> {
+        if recipe.warm_up.examples == WarmUpExamples::None {
+            return Self::start(recipe, &place(recipe).join("new"));
+        }
+        let place = place(recipe);
+        fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
+        // Another run may be making the same: wait for it instead of doing it twice.
+        let lock = File::create(place.join("lock"))?;
+        lock.lock()?;
+        let finished = place.join("sft").join("model");
+        if !finished.join("config.json").is_file() {
+            let start = Self::start(recipe, &place.join("new"))?;
+            warm_up(recipe, &start, &place, device)?;
+        }
+        Ok(Self { folder: finished, random: None })
+    }
+
+    /// The model before any warm-up, for a look at its shape; a new one is made in `aside`.
+    pub(crate) fn sketch(recipe: &Recipe, aside: &Path) -> Result<Self> {
+        Self::start(recipe, &aside.join("new"))
+    }
+
+    /// The model before any warm-up.
+    fn start(recipe: &Recipe, new: &Path) -> Result<Self> {
+        let model = &recipe.model;
+        if let Weights::New { .. } = model.weights {
+            if !new.join("config.json").is_file() {
+                make(recipe, new)?;
+            }
+            return Ok(Self { folder: new.to_path_buf(), random: Some(recipe.warm_up.seed) });
+        }
+        let Some(name) = &model.path else {
+            let hint = "--set model.path=FOLDER, or a hub name such as Qwen/Qwen2.5-0.5B-Instruct";
+            return Err(BadInput::new("the recipe names no model: model.path is unset")
+                .hint(hint)
+                .into());
+        };
+        let folder = hub::resolve_revision(name, &model.revision).map_err(|e| bad_model(&e))?;
+        let random = (model.weights == Weights::Random).then_some(recipe.warm_up.seed);
+        Ok(Self { folder, random })
+    }
+
+    /// What the model is, without its weights.
+    pub(crate) fn config(&self) -> Result<ModelConfig> {
+        let path = self.folder.join("config.json");
+        Ok(ModelConfig::load(&path).map_err(|error| bad_model(&error))?)
+    }
+
+    /// The model in the given number format.
+    pub(crate) fn load(&self, kind: Kind, device: Device) -> Result<Model> {
+        let Some(seed) = self.random else {
+            return Ok(Model::load(&self.folder, kind, device).map_err(|e| bad_model(&e))?);
+        };
+        let model = Model::random(self.config()?, seed as i64, kind, device);
+        let mut model = model.map_err(|error| bad_model(&error))?;
+        model.folder = Some(self.folder.clone());
+        Ok(model)
+    }
+}
+
+pub(crate) fn bad_model(error: &LoadError) -> BadInput {
+    BadInput::new(error).hint(error.hint())
+}
+
+/// The shape a recipe asks for; `None` when the model is read.
+pub(crate) fn shape(weights: &Weights) -> Option<FreshShape> {
+    let Weights::New { layers, width, heads, kv_heads, feed_forward, experts, active_experts } =
+        *weights
+    else {
+        return None;
+    };
+    let experts = (experts > 0)
+        .then(|| Experts { all: i64::from(experts), active: i64::from(active_experts) });
+    Some(FreshShape {
+        layers: i64::from(layers),
+        width: i64::from(width),
+        heads: i64::from(heads),
+        kv_heads: i64::from(kv_heads),
+        feed_forward: i64::from(feed_forward),
+        experts,
+    })
+}
+
+/// The folder of what this recipe makes.
+fn place(recipe: &Recipe) -> PathBuf {
+    let made_of = serde_json::json!([recipe.model, recipe.warm_up, tokens(recipe)]);
+    let key = format!("{:016x}", hash(made_of.to_string().as_bytes()));
+    Path::new(&recipe.output.folder).join("warm-up").join(key)
+}
+
+/// The tokens of all synthetic tasks of the recipe, each once.
+fn tokens(recipe: &Recipe) -> Vec<&'static str> {
+    let datasets = recipe.task.datasets.iter().chain(&recipe.evaluation.datasets);
+    let tasks = datasets.filter_map(|dataset| synthetic(&dataset.source));
+    let mut tokens: Vec<&str> = Vec::new();
+    for token in tasks.chain(examples(recipe)).flat_map(|task| task.tokens()) {
+        if !tokens.contains(&token) {
+            tokens.push(token);
+        }
+    }
+    tokens
+}
+
+fn make(recipe: &Recipe, folder: &Path) -> Result<()> {
+    let tokens = tokens(recipe);
+    if tokens.is_empty() {
+        let hint = "add a synthetic [[task.datasets]], or name a model folder in model.path";
+        return Err(BadInput::new(
+            "a new model needs the tokens of a synthetic task, and none is named",
+        )
+        .hint(hint)
+        .into());
+    }
+    let tokens = FreshTokens {
+        tokens: &tokens,
+        start: START,
+        end: END,
+        visible: &[THINK_OPEN, THINK_CLOSE],
+    };
+    let shape = shape(&recipe.model.weights).expect("only new models are made");
+    Ok(fresh::write(folder, &shape, &tokens).map_err(|error| bad_model(&error))?)
+}
+
+/// The synthetic task that examples are drawn from.
+fn examples(recipe: &Recipe) -> Option<SyntheticConfig> {
+    match &recipe.warm_up.examples {
+        WarmUpExamples::None | WarmUpExamples::File { .. } => None,
+        WarmUpExamples::Chain { min_steps, max_steps, noise, cut } => {
+            Some(SyntheticConfig::Chain(ChainConfig {
+                sft_operations: (*min_steps, *max_steps),
+                noise: *noise,
+                cut: *cut,
+                ..ChainConfig::default()
+            }))
+        }
+        WarmUpExamples::Arithmetic { min_digits, max_digits, operations, noise } => {
+            Some(SyntheticConfig::Arithmetic(ArithmeticConfig {
+                digits: (*min_digits, *max_digits),
+                operators: operations.iter().filter_map(|sign| operator(sign)).collect(),
+                noise: *noise,
+            }))
+        }
+        WarmUpExamples::Countdown { min_numbers, max_numbers, max_value, noise } => {
+            Some(SyntheticConfig::Countdown(CountdownConfig {
+                numbers: (*min_numbers, *max_numbers),
+                largest_number: *max_value,
+                noise: *noise,
+                ..CountdownConfig::default()
+            }))
+        }
+    }
+}
+
+fn warm_up(recipe: &Recipe, start: &Policy, place: &Path, device: Device) -> Result<()> {
+    let settings = &recipe.warm_up;
+    let train = match &settings.examples {
+        WarmUpExamples::File { path } => PathBuf::from(path),
+        _ => {
+            let path = place.join("examples.jsonl");
+            let task = examples(recipe).expect("neither a file nor none");
+            task.validate().map_err(|error| BadInput::new(&error).hint(error.hint()))?;
+            let count = u64::from(settings.steps) * u64::from(settings.examples_per_step);
+            let mut out = BufWriter::new(File::create(&path)?);
+            task.write_sft(settings.seed, count, &mut out)?;
+            out.flush()?;
+            path
+        }
+    };
+    let options = SftOptions {
+        model: start.folder.clone(),
+        is_from_scratch: start.random.is_some(),
+        train,
+        validation: None,
+        steps: u64::from(settings.steps),
+        examples_per_step: settings.examples_per_step as usize,
+        max_tokens: recipe.sampling.max_prompt_tokens as usize
+            + recipe.sampling.max_completion_tokens() as usize,
+        micro_batch_tokens: recipe.pipeline.micro_batch_tokens as usize,
+        optimizer: AdamWConfig {
+            lr: settings.lr,
+            warmup_steps: u64::from(settings.warmup_steps),
+            decay_steps: u64::from(settings.steps),
+            beta2: 0.98,
+            epsilon: 1e-8,
+            ..AdamWConfig::default()
+        },
+        validate_every: 0,
+        save_every: u64::from((settings.steps / 4).max(50)),
+        keep: 1,
+        seed: settings.seed,
+        is_recomputing: recipe.model.activation_checkpointing,
+    };
+    let mut line = WarmUpLine::new(u64::from(settings.steps));
+    let outcome = sft::run(&options, &place.join("sft"), device, true, &mut |progress| {
+        if let Progress::Line(metrics) = progress {
+            line.show(metrics);
+        }
+    });
+    outcome.map_err(|error| BadInput::new(&error).hint(error.hint()))?;
+    line.finish();
+    Ok(())
+}

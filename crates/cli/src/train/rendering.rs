@@ -1,0 +1,99 @@
+//! From a row to the prompt the model sees: chat template, thinking tag, tokens.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Result;
+use rayon::prelude::*;
+use scalerl_engine::Phrases;
+use scalerl_model::error::LoadError;
+use scalerl_model::template::{ChatTemplate, Prompt as Turn};
+use scalerl_model::tokenizer::{Markers, Tokenizer};
+use scalerl_recipe::{Recipe, Thinking};
+use scalerl_rollout::{Prompt, PromptId};
+use scalerl_task::data;
+use serde_json::json;
+
+use crate::failure::BadInput;
+use crate::train::policy::bad_model;
+
+/// Renders prompts of one recipe for one model.
+#[derive(Clone)]
+pub(crate) struct Renderer {
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    template: Option<Arc<ChatTemplate>>,
+    /// Put at the end of a prompt that does not end with it already.
+    open: Option<String>,
+}
+
+impl Renderer {
+    pub(crate) fn load(recipe: &Recipe, folder: &Path) -> Result<Self> {
+        let tokenizer = Tokenizer::load(folder).map_err(|error| bad_model(&error))?;
+        let template = ChatTemplate::load(folder).map_err(|error| bad_model(&error))?;
+        let open = match &recipe.format.thinking {
+            Thinking::Tags { open, opened_by_prompt: true, .. } => Some(open.clone()),
+            _ => None,
+        };
+        Ok(Self { tokenizer: Arc::new(tokenizer), template: template.map(Arc::new), open })
+    }
+
+    /// The prompt the model sees.
+    pub(crate) fn render(&self, row: &data::Prompt) -> Result<Prompt, LoadError> {
+        let (mut text, markers) = match (&self.template, row.messages.first()) {
+            (Some(template), Some(first)) if first.role != "plain" => {
+                let messages: Vec<_> = row.messages.iter().map(|m| json!(m)).collect();
+                (template.render(&messages, Turn::Open)?, Markers::Leave)
+            }
+            _ => (row.text(), Markers::Add),
+        };
+        if let Some(open) = &self.open
+            && !text.trim_end().ends_with(open.as_str())
+        {
+            text.push_str(open);
+        }
+        let tokens = self.tokenizer.encode(&text, markers)?;
+        Ok(Prompt {
+            id: PromptId(row.id.clone()),
+            dataset: row.dataset.clone(),
+            text,
+            token_ids: tokens.iter().map(|id| *id as u32).collect(),
+            answer: row.question.answer.clone(),
+        })
+    }
+
+    /// What an interruption appends, and what ends thinking.
+    pub(crate) fn phrases(&self, recipe: &Recipe) -> Result<Phrases> {
+        let Thinking::Tags { close, .. } = &recipe.format.thinking else {
+            return Ok(Phrases::default());
+        };
+        let encode = |text: &str| -> Result<Vec<u32>> {
+            let tokens = self.tokenizer.encode(text, Markers::Leave);
+            let tokens = tokens.map_err(|error| bad_model(&error))?;
+            Ok(tokens.iter().map(|id| *id as u32).collect())
+        };
+        Ok(Phrases {
+            interruption: encode(&format!("{}{close}", recipe.format.interruption))?,
+            end_of_thinking: encode(close)?,
+        })
+    }
+
+    /// Whether every row becomes a prompt; returns the ids of those that are too long.
+    pub(crate) fn too_long<'a>(
+        &self,
+        rows: impl Iterator<Item = &'a data::Prompt>,
+        limit: usize,
+    ) -> Result<std::collections::HashSet<String>> {
+        let rows: Vec<&data::Prompt> = rows.collect();
+        let found: Result<Vec<Option<String>>, LoadError> = rows
+            .par_iter()
+            .map(|row| {
+                let is_long = self.render(row)?.token_ids.len() > limit;
+                Ok(is_long.then(|| row.id.clone()))
+            })
+            .collect();
+        let found = found.map_err(|error| {
+            BadInput::new(format!("a prompt cannot be rendered: {error}")).hint(error.hint())
+        })?;
+        Ok(found.into_iter().flatten().collect())
+    }
+}

@@ -1,0 +1,274 @@
+// Attention of decoding: one token per row over the pages of its sequence; keys and values to their pages.
+//
+// Compiled at run time by NVRTC for one model (mod.rs puts the #defines in front); no header is needed.
+//   GROUP     query heads that share a key head     TILE   of those, how many one block serves (all, up to 8)
+//   KV_HEADS  key heads     WIDTH  of a head (32, 64, 128 or 256)     PAGE  tokens of a page
+// keys, values: [pages, KV_HEADS, PAGE, WIDTH] bf16. tables: [rows, table_stride].
+// Each kernel is judged on the device against torch operations or plain Rust by check.rs.
+
+typedef unsigned short bf16;
+typedef long long i64;
+
+#define HEADS (GROUP * KV_HEADS)
+#define TILES ((GROUP + TILE - 1) / TILE)
+#define WARPS 4
+#define LANES (WIDTH / 8)          // pieces of 16 bytes in a row
+#define TOKENS 16                  // that a warp looks at together
+#define KEY_PIECES (WIDTH / 32)    // pieces of 16 bytes of one key that a lane holds
+#define VALUE_WORDS (WIDTH / 16)   // words of two numbers of one value that a lane holds
+#define NOTHING (-1e30f)
+#define FULL 0xffffffffu
+
+__device__ __forceinline__ float low(unsigned x) { return __uint_as_float(x << 16); }
+__device__ __forceinline__ float high(unsigned x) { return __uint_as_float(x & 0xffff0000u); }
+
+__device__ __forceinline__ bf16 narrow(float x) {
+  bf16 y;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));
+  return y;
+}
+
+__device__ __forceinline__ unsigned narrow2(float low, float high) {
+  unsigned y;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+  return y;
+}
+
+__device__ __forceinline__ float power(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// c [16, 8] += a [16, 16] b [16, 8] on tensor cores. For lane = 4 g + t:
+//   a  rows g, g + 8 (a0, a1) at columns 2t, 2t + 1; the same at columns + 8 (a2, a3)
+//   b  rows 2t, 2t + 1 (b0), + 8 (b1) of column g     c  row g, columns 2t, 2t + 1 (c0, c1); row g + 8 (c2, c3)
+__device__ __forceinline__ void multiply(
+    float* c, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+// One block per (token, key head, tile of its query heads, split of the sequence); 128 threads.
+//
+// A warp takes 16 tokens at a time, straight from memory into the operands of tensor cores:
+//   scores [heads, tokens]   = queries x keys      rows of a are heads (8 of 16 used), columns of b tokens
+//   sums   [width, heads]   += values x weights    rows of a are the width, columns of b heads
+// The scores' c is, lane by lane, the weights' b. Which number of a row stands where inside the width does not matter as
+// long as both operands agree: so lanes load 16 bytes at once, and every sector read is used whole. With one split the
+// result is final; with more, `decode_join` merges them. Splits behind the end of a sequence leave at once.
+extern "C" __global__ void __launch_bounds__(128) decode_attention(
+    const bf16* __restrict__ q, i64 q_stride, const bf16* __restrict__ keys, const bf16* __restrict__ values,
+    const int* __restrict__ tables, int table_stride, const int* __restrict__ positions, bf16* __restrict__ out,
+    float* __restrict__ partial, float2* __restrict__ stats, int splits, int split_tokens, int span, float scale) {
+  __shared__ float merged[WARPS][TILE][WIDTH];
+  __shared__ float2 merged_stats[WARPS][TILE];
+  int block = blockIdx.x;
+  const int split = block % splits;
+  block /= splits;
+  const int tile = block % TILES;
+  block /= TILES;
+  const int kv = block % KV_HEADS, row = block / KV_HEADS;
+  const int first = kv * GROUP + tile * TILE, heads = min(TILE, GROUP - tile * TILE);
+  const int position = positions[row], start = span > 0 ? position / span * span : 0;
+  const int from = max(start, split * split_tokens), to = min(position + 1, (split + 1) * split_tokens);
+  const i64 slot = ((i64)row * HEADS + first) * splits + split;  // of the first head; heads are `splits` apart
+  if (from >= to) {
+    if (splits > 1 && threadIdx.x < heads) stats[slot + (i64)threadIdx.x * splits] = make_float2(NOTHING, 0.0f);
+    return;
+  }
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
+  const int* table = tables + (i64)row * table_stride;
+
+  // Heads beyond the group repeat the first one; their results are not written.
+  uint4 query[KEY_PIECES];
+  {
+    const uint4* source = reinterpret_cast<const uint4*>(q + row * q_stride + (first + (g < heads ? g : 0)) * WIDTH);
+#pragma unroll
+    for (int c = 0; c < KEY_PIECES; ++c) query[c] = source[4 * c + t];
+  }
+  float sum[VALUE_WORDS][4], top = NOTHING, mass = 0.0f;  // sum: see `width_of` below; top, mass: of head g
+#pragma unroll
+  for (int i = 0; i < VALUE_WORDS; ++i) sum[i][0] = sum[i][1] = sum[i][2] = sum[i][3] = 0.0f;
+
+  const int begin = from / TOKENS * TOKENS + warp * TOKENS;
+#if PAGE % TOKENS == 0
+  int next_page = begin < to ? table[begin / PAGE] : 0;
+#endif
+  for (int base = begin; base < to; base += WARPS * TOKENS) {
+    // Tokens behind the end repeat the last one and weigh nothing.
+#if PAGE % TOKENS == 0
+    const int page = next_page, behind = base + WARPS * TOKENS;
+    if (behind < to) next_page = table[behind / PAGE];  // on its way while this page is worked on
+    auto place = [&](int token) -> i64 {
+      return (((i64)page * KV_HEADS + kv) * PAGE + min(token, to - 1) % PAGE) * WIDTH;
+    };
+#else
+    auto place = [&](int token) -> i64 {
+      token = min(token, to - 1);
+      return (((i64)table[token / PAGE] * KV_HEADS + kv) * PAGE + token % PAGE) * WIDTH;
+    };
+#endif
+    uint4 key[2][KEY_PIECES];
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const uint4* source = reinterpret_cast<const uint4*>(keys + place(base + 8 * j + g));
+#pragma unroll
+      for (int c = 0; c < KEY_PIECES; ++c) key[j][c] = source[4 * c + t];
+    }
+    unsigned value[4][VALUE_WORDS];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const bf16* source = values + place(base + 8 * (j >> 1) + 2 * t + (j & 1));
+#if WIDTH == 32
+      const uint2 piece = reinterpret_cast<const uint2*>(source)[g];
+      value[j][0] = piece.x, value[j][1] = piece.y;
+#else
+#pragma unroll
+      for (int c = 0; c < WIDTH / 64; ++c) {
+        const uint4 piece = reinterpret_cast<const uint4*>(source)[8 * c + g];
+        value[j][4 * c] = piece.x, value[j][4 * c + 1] = piece.y, value[j][4 * c + 2] = piece.z, value[j][4 * c + 3] = piece.w;
+      }
+#endif
+    }
+
+    float score[2][4] = {{0.0f, 0.0f, 0.0f, 0.0f}, {0.0f, 0.0f, 0.0f, 0.0f}};
+#pragma unroll
+    for (int c = 0; c < KEY_PIECES; ++c) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        multiply(score[j], query[c].x, 0u, query[c].y, 0u, key[j][c].x, key[j][c].y);
+        multiply(score[j], query[c].z, 0u, query[c].w, 0u, key[j][c].z, key[j][c].w);
+      }
+    }
+    float highest = top;
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int token = base + 8 * j + 2 * t + i;
+        score[j][i] = token >= from && token < to ? score[j][i] * scale : NOTHING;  // scale holds log2 e: powers are of two
+        highest = fmaxf(highest, score[j][i]);
+      }
+    }
+    highest = fmaxf(highest, __shfl_xor_sync(FULL, highest, 1));
+    highest = fmaxf(highest, __shfl_xor_sync(FULL, highest, 2));
+    const float shrink = power(top - highest);
+    top = highest;
+    float weight[2][2];
+#pragma unroll
+    for (int j = 0; j < 2; ++j) weight[j][0] = power(score[j][0] - top), weight[j][1] = power(score[j][1] - top);
+    mass = mass * shrink + (weight[0][0] + weight[0][1]) + (weight[1][0] + weight[1][1]);
+    const unsigned b0 = narrow2(weight[0][0], weight[0][1]), b1 = narrow2(weight[1][0], weight[1][1]);
+    // Columns of the sums are heads 2t and 2t + 1; what shrinks them is known to lanes 8t and 8t + 4.
+    const float shrink0 = __shfl_sync(FULL, shrink, 8 * t), shrink1 = __shfl_sync(FULL, shrink, 8 * t + 4);
+#pragma unroll
+    for (int i = 0; i < VALUE_WORDS; ++i) {
+      sum[i][0] *= shrink0, sum[i][1] *= shrink1, sum[i][2] *= shrink0, sum[i][3] *= shrink1;
+      // Two tokens side by side: the first numbers of their words, then the second ones.
+      multiply(
+          sum[i], __byte_perm(value[0][i], value[1][i], 0x5410), __byte_perm(value[0][i], value[1][i], 0x7632),
+          __byte_perm(value[2][i], value[3][i], 0x5410), __byte_perm(value[2][i], value[3][i], 0x7632), b0, b1);
+    }
+  }
+
+  mass += __shfl_xor_sync(FULL, mass, 1);
+  mass += __shfl_xor_sync(FULL, mass, 2);
+  if (t == 0 && g < TILE) merged_stats[warp][g] = make_float2(top, mass);
+#pragma unroll
+  for (int i = 0; i < VALUE_WORDS; ++i) {
+#if WIDTH == 32
+    const int width_of = 4 * g + 2 * i;
+#else
+    const int width_of = i / 4 * 64 + 8 * g + i % 4 * 2;
+#endif
+    if (2 * t < TILE) merged[warp][2 * t][width_of] = sum[i][0], merged[warp][2 * t][width_of + 1] = sum[i][2];
+    if (2 * t + 1 < TILE) merged[warp][2 * t + 1][width_of] = sum[i][1], merged[warp][2 * t + 1][width_of + 1] = sum[i][3];
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < heads * WIDTH; i += blockDim.x) {
+    const int g = i / WIDTH, d = i % WIDTH;
+    float highest = NOTHING, total = 0.0f, all = 0.0f;
+#pragma unroll
+    for (int w = 0; w < WARPS; ++w) highest = fmaxf(highest, merged_stats[w][g].x);
+#pragma unroll
+    for (int w = 0; w < WARPS; ++w) {
+      const float weight = exp2f(merged_stats[w][g].x - highest);
+      total += weight * merged_stats[w][g].y;
+      all += weight * merged[w][g][d];
+    }
+    if (splits == 1) {
+      out[((i64)row * HEADS + first + g) * WIDTH + d] = narrow(all / total);
+    } else {
+      partial[(slot + (i64)g * splits) * WIDTH + d] = all;
+      if (d == 0) stats[slot + (i64)g * splits] = make_float2(highest, total);
+    }
+  }
+}
+
+// One block of WIDTH threads per (token, head): merges the splits.
+extern "C" __global__ void decode_join(
+    const float* __restrict__ partial, const float2* __restrict__ stats, bf16* __restrict__ out, int splits) {
+  const i64 head = blockIdx.x;
+  const float2* mine = stats + head * splits;
+  float highest = NOTHING, total = 0.0f, all = 0.0f;
+  for (int s = 0; s < splits; ++s) highest = fmaxf(highest, mine[s].x);
+  for (int s = 0; s < splits; ++s) {
+    if (mine[s].y == 0.0f) continue;  // behind the end: nothing was written there
+    const float weight = exp2f(mine[s].x - highest);
+    total += weight * mine[s].y;
+    all += weight * partial[(head * splits + s) * WIDTH + threadIdx.x];
+  }
+  out[head * WIDTH + threadIdx.x] = narrow(all / total);
+}
+
+// One block per token: its keys and values to their page, 16 bytes per thread. `rows` may be null: token i is row i.
+extern "C" __global__ void append(
+    const bf16* __restrict__ k, i64 k_stride, const bf16* __restrict__ v, i64 v_stride, bf16* __restrict__ keys,
+    bf16* __restrict__ values, const int* __restrict__ tables, int table_stride, const int* __restrict__ rows,
+    const int* __restrict__ positions) {
+  const int token = blockIdx.x, row = rows == nullptr ? token : rows[token], position = positions[token];
+  const i64 page = tables[(i64)row * table_stride + position / PAGE];
+  for (int i = threadIdx.x; i < KV_HEADS * LANES; i += blockDim.x) {
+    const int head = i / LANES, at = i % LANES * 8;
+    const i64 to = ((page * KV_HEADS + head) * PAGE + position % PAGE) * WIDTH + at;
+    *reinterpret_cast<uint4*>(keys + to) = *reinterpret_cast<const uint4*>(k + token * k_stride + head * WIDTH + at);
+    *reinterpret_cast<uint4*>(values + to) = *reinterpret_cast<const uint4*>(v + token * v_stride + head * WIDTH + at);
+  }
+}
+
+// One block per token, for models whose heads are only rotated: queries are rotated where they are, keys rotated and values
+// go to their pages. qkv: [tokens, HEADS + 2 KV_HEADS, WIDTH]; a half of a head is rotated against the other.
+extern "C" __global__ void rotate_append(
+    bf16* __restrict__ qkv, const float* __restrict__ cosine, const float* __restrict__ sine, bf16* __restrict__ keys,
+    bf16* __restrict__ values, const int* __restrict__ tables, int table_stride, const int* __restrict__ positions) {
+  const int row = blockIdx.x, position = positions[row];
+  const i64 page = tables[(i64)row * table_stride + position / PAGE];
+  bf16* source = qkv + (i64)row * (HEADS + 2 * KV_HEADS) * WIDTH;
+  for (int i = threadIdx.x; i < (HEADS + KV_HEADS) * (LANES / 2); i += blockDim.x) {
+    const int head = i / (LANES / 2), at = i % (LANES / 2) * 8;
+    uint4* mine = reinterpret_cast<uint4*>(source + head * WIDTH + at);
+    uint4 a = mine[0], b = mine[LANES / 2];
+    unsigned* x = reinterpret_cast<unsigned*>(&a);
+    unsigned* y = reinterpret_cast<unsigned*>(&b);
+    const float2* c = reinterpret_cast<const float2*>(cosine + (i64)row * (WIDTH / 2) + at);
+    const float2* s = reinterpret_cast<const float2*>(sine + (i64)row * (WIDTH / 2) + at);
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      const unsigned u = x[w], v = y[w];
+      const float2 cos = c[w], sin = s[w];
+      x[w] = narrow2(low(u) * cos.x - low(v) * sin.x, high(u) * cos.y - high(v) * sin.y);
+      y[w] = narrow2(low(v) * cos.x + low(u) * sin.x, high(v) * cos.y + high(u) * sin.y);
+    }
+    if (head >= HEADS) mine = reinterpret_cast<uint4*>(keys + ((page * KV_HEADS + head - HEADS) * PAGE + position % PAGE) * WIDTH + at);
+    mine[0] = a;
+    mine[LANES / 2] = b;
+  }
+  for (int i = threadIdx.x; i < KV_HEADS * LANES; i += blockDim.x) {
+    const int head = i / LANES, at = i % LANES * 8;
+    *reinterpret_cast<uint4*>(values + ((page * KV_HEADS + head) * PAGE + position % PAGE) * WIDTH + at) =
+        *reinterpret_cast<const uint4*>(source + (HEADS + KV_HEADS + head) * WIDTH + at);
+  }
+}

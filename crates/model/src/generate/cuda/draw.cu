@@ -1,0 +1,235 @@
+// Drawing tokens from rows of float32 logits, read once: temperature, Gumbel noise, log-prob; top-k and top-p where asked.
+//
+// Follows attention.cu in one compilation, whose small functions it uses.
+
+#define INFINITE __int_as_float(0x7f800000)
+#define LOG2_E 1.4426950408889634f
+
+// The hash of noise.rs.
+__device__ __forceinline__ unsigned mixed(unsigned x, unsigned key0, unsigned key1) {
+  x = x * 0x9e3779b9u + key0;
+  x = (x ^ x >> 16) * 0x21f0aaadu;
+  x = (x ^ x >> 15) * 0x735a2d97u;
+  x ^= x >> 15;
+  x ^= key1;
+  x = (x ^ x >> 17) * 0xed5ad4bbu;
+  x = (x ^ x >> 11) * 0xac4c1b51u;
+  x = (x ^ x >> 15) * 0x31848babu;
+  return x ^ x >> 14;
+}
+
+__device__ __forceinline__ float uniform(unsigned candidate, unsigned key0, unsigned key1) {
+  const float u = ((float)(int)(mixed(candidate, key0, key1) >> 1) + 0.5f) * 4.656612873077393e-10f;
+  return fminf(u, 0.99999994f);
+}
+
+__device__ __forceinline__ float gumbel(unsigned candidate, unsigned key0, unsigned key1) {
+  const float u = uniform(candidate, key0, key1);
+  const float exponential = u < 0.01f ? u * (1.0f + u * (0.5f + u * 0.33333333f)) : -logf(1.0f - u);
+  return -logf(exponential);
+}
+
+// Larger numbers have larger images.
+__device__ __forceinline__ unsigned ordered(float x) {
+  const unsigned bits = __float_as_uint(x);
+  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+__device__ __forceinline__ float unordered(unsigned x) {
+  return __uint_as_float(x & 0x80000000u ? x & 0x7fffffffu : ~x);
+}
+
+// The largest x such that the values of at least x weigh `wanted` or more, among those of at least `floor`: four rounds of
+// a histogram over eight bits. A value weighs 1 (by_mass 0) or exp((value - top) * inverse_temperature).
+__device__ unsigned find_floor(
+    const float* row, int v, unsigned floor, float wanted, bool by_mass, float top, float inverse_temperature, float* bins,
+    unsigned* found) {
+  unsigned prefix = 0;
+  float above = 0.0f;
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    for (int i = threadIdx.x; i < 256; i += blockDim.x) bins[i] = 0.0f;
+    __syncthreads();
+    for (int i = threadIdx.x; i < v; i += blockDim.x) {
+      const unsigned image = ordered(row[i]);
+      const bool is_in = image >= floor && (shift == 24 || image >> (shift + 8) == prefix >> (shift + 8));
+      if (is_in) atomicAdd(bins + (image >> shift & 255u), by_mass ? expf((row[i] - top) * inverse_temperature) : 1.0f);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      float sum = above;
+      int bin = 255;
+      // Rounding may leave the sum a hair below what is wanted: the lowest filled bin is the last resort.
+      int filled = 255;
+      for (; bin >= 0; --bin) {
+        if (bins[bin] > 0.0f) filled = bin;
+        if (sum + bins[bin] >= wanted && bins[bin] > 0.0f) break;
+        sum += bins[bin];
+      }
+      found[0] = prefix | (unsigned)(bin >= 0 ? bin : filled) << shift;
+      if (bin < 0) sum -= bins[filled];
+      found[1] = __float_as_uint(sum);
+    }
+    __syncthreads();
+    prefix = found[0];
+    above = __uint_as_float(found[1]);
+    __syncthreads();
+  }
+  return prefix;
+}
+
+struct Best {
+  float score;
+  int id;
+  float top, mass;  // of the kept logits / temperature
+};
+
+__device__ __forceinline__ Best better(Best a, Best b) {
+  Best out = a.score > b.score || (a.score == b.score && a.id < b.id) ? a : b;
+  const float top = fmaxf(a.top, b.top);
+  out.mass = (a.mass > 0.0f ? a.mass * expf(a.top - top) : 0.0f) + (b.mass > 0.0f ? b.mass * expf(b.top - top) : 0.0f);
+  out.top = top;
+  return out;
+}
+
+__device__ __forceinline__ Best shuffled(Best a, int offset) {
+  return {__shfl_xor_sync(FULL, a.score, offset), __shfl_xor_sync(FULL, a.id, offset), __shfl_xor_sync(FULL, a.top, offset),
+          __shfl_xor_sync(FULL, a.mass, offset)};
+}
+
+__device__ __forceinline__ Best nobody() { return {NOTHING * 2.0f, 0, NOTHING, 0.0f}; }
+
+// Four neighbours; beyond the end, and where there is no number, minus infinity.
+__device__ __forceinline__ void four(const float* row, int i, int v, bool is_aligned, float* out) {
+  if (is_aligned) {
+    float4 x = make_float4(-INFINITE, -INFINITE, -INFINITE, -INFINITE);
+    if (i < v) x = *reinterpret_cast<const float4*>(row + i);
+    out[0] = x.x, out[1] = x.y, out[2] = x.z, out[3] = x.w;
+  } else {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) out[k] = i + k < v ? row[i + k] : -INFINITE;
+  }
+}
+
+// The lowest logit that top-k and top-p keep.
+__device__ float lowest_kept(
+    const float* row, int v, float top_p, int top_k, float inverse, float* bins, unsigned* found) {
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
+  unsigned floor = 0;
+  if (top_k > 0 && top_k < v) floor = find_floor(row, v, 0u, (float)top_k, false, 0.0f, inverse, bins, found);
+  if (top_p < 1.0f) {
+    float top = NOTHING, mass = 0.0f;
+    for (int i = threadIdx.x; i < v; i += blockDim.x) top = fmaxf(top, row[i]);
+#pragma unroll
+    for (int offset = 16; offset > 0; offset >>= 1) top = fmaxf(top, __shfl_xor_sync(FULL, top, offset));
+    if (lane == 0) bins[warp] = top;
+    __syncthreads();
+    for (int w = 0; w < warps; ++w) top = fmaxf(top, bins[w]);
+    __syncthreads();
+    for (int i = threadIdx.x; i < v; i += blockDim.x)
+      if (ordered(row[i]) >= floor) mass += expf((row[i] - top) * inverse);
+#pragma unroll
+    for (int offset = 16; offset > 0; offset >>= 1) mass += __shfl_xor_sync(FULL, mass, offset);
+    if (lane == 0) bins[warp] = mass;
+    __syncthreads();
+    mass = 0.0f;
+    for (int w = 0; w < warps; ++w) mass += bins[w];
+    __syncthreads();
+    floor = find_floor(row, v, floor, top_p * mass, true, top, inverse, bins, found);
+  }
+  return floor == 0 ? -3.4e38f : unordered(floor);
+}
+
+__device__ __forceinline__ void write_drawn(Best best, const float* row, float inverse, int* out, int rows, int r) {
+  out[r] = best.id;
+  // Not a number where the logits are not: nothing was kept, or the mass is not finite.
+  const float logprob = row[best.id] * inverse - best.top - logf(best.mass);
+  out[rows + r] = __float_as_int(best.mass > 0.0f ? logprob : __int_as_float(0x7fc00000));
+}
+
+// One block of 512 threads per (row of float32 logits, split of the vocabulary). Per row of `settings`: inverse temperature
+// (0: the most probable token), top_p, top_k (int), two keys. out: ids, then log-probs, as 32-bit words. With more than one
+// split `draw_join` follows; a row with top-k or top-p is drawn whole by its first block.
+//
+// Noise is dear (a hash and two logarithms per candidate), and most of it cannot win. Gumbel noise of the uniform number u is
+// at most -log u, so a candidate can only beat the best score s of its warp if u < e^(x - s); that power is at hand, because
+// the mass needs e^(x - top). What is left of the noise for nearly all candidates is the hash.
+extern "C" __global__ void __launch_bounds__(512) draw(
+    const float* __restrict__ logits, const int* __restrict__ settings, int* __restrict__ out, Best* __restrict__ partial,
+    int rows, int v, int splits) {
+  __shared__ float bins[256];
+  __shared__ unsigned found[2];
+  __shared__ Best shared[32];
+  const int r = blockIdx.x / splits, split = blockIdx.x % splits, lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  const float* row = logits + (i64)r * v;
+  const float temperature = __int_as_float(settings[5 * r]), top_p = __int_as_float(settings[5 * r + 1]);
+  const int top_k = settings[5 * r + 2];
+  const unsigned key0 = settings[5 * r + 3], key1 = settings[5 * r + 4];
+  const bool is_greedy = temperature <= 0.0f, is_aligned = v % 4 == 0;
+  const bool is_limited = !is_greedy && ((top_k > 0 && top_k < v) || top_p < 1.0f);
+  const float inverse = is_greedy ? 1.0f : temperature;
+  const int share = ((v + splits - 1) / splits + 3) / 4 * 4;
+  int from = split * share, to = min(v, from + share);
+  if (is_limited) from = 0, to = split == 0 ? v : 0;
+  const float lowest = is_limited && split == 0 ? lowest_kept(row, v, top_p, top_k, inverse, bins, found) : -3.4e38f;
+
+  Best best = nobody();
+  float bar = best.score;  // the best score in this warp
+  for (int base = from; base < to; base += 8 * blockDim.x) {
+    float x[8];
+    const int at = base + 4 * threadIdx.x, next = at + 4 * blockDim.x;
+    four(row, at, to, is_aligned, x);
+    four(row, next, to, is_aligned, x + 4);
+    float highest = best.top;
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      x[k] = x[k] >= lowest ? x[k] * inverse : -INFINITE;
+      highest = fmaxf(highest, x[k]);
+    }
+    best.mass *= power((best.top - highest) * LOG2_E);
+    best.top = highest;
+    const float scale = power((highest - bar) * LOG2_E);
+    bool is_hopeful = false;
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      const int candidate = k < 4 ? at + k : next + k - 4;
+      const float e = power((x[k] - highest) * LOG2_E);
+      best.mass += e;
+      // A little room for rounding; what is not a number is looked at.
+      is_hopeful |= is_greedy ? x[k] > bar : !(uniform(candidate, key0, key1) * 0.9999f >= e * scale);
+    }
+    if (!__any_sync(FULL, is_hopeful)) continue;
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      const int candidate = k < 4 ? at + k : next + k - 4;
+      const float score = is_greedy ? x[k] : x[k] + gumbel(candidate, key0, key1);
+      if (score > best.score) best.score = score, best.id = candidate;
+    }
+    bar = unordered(__reduce_max_sync(FULL, ordered(best.score)));
+  }
+#pragma unroll
+  for (int offset = 16; offset > 0; offset >>= 1) best = better(best, shuffled(best, offset));
+  if (lane == 0) shared[warp] = best;
+  __syncthreads();
+  if (warp != 0) return;
+  best = lane < blockDim.x / 32 ? shared[lane] : nobody();
+#pragma unroll
+  for (int offset = 16; offset > 0; offset >>= 1) best = better(best, shuffled(best, offset));
+  if (lane != 0) return;
+  if (splits > 1) {
+    partial[blockIdx.x] = best;
+  } else {
+    write_drawn(best, row, inverse, out, rows, r);
+  }
+}
+
+// One thread per row: the best of its splits.
+extern "C" __global__ void draw_join(
+    const float* __restrict__ logits, const int* __restrict__ settings, int* __restrict__ out, const Best* __restrict__ partial,
+    int rows, int v, int splits) {
+  const int r = blockIdx.x * blockDim.x + threadIdx.x;
+  if (r >= rows) return;
+  const float temperature = __int_as_float(settings[5 * r]);
+  Best best = partial[r * splits];
+  for (int s = 1; s < splits; ++s) best = better(best, partial[r * splits + s]);
+  write_drawn(best, logits + (i64)r * v, temperature <= 0.0f ? 1.0f : temperature, out, rows, r);
+}

@@ -1,0 +1,236 @@
+//! The thread that owns the model: commands between two steps, then a step.
+//!
+//! On CUDA it works on a stream of its own, served before the trainer's: decode steps are short,
+//! and training fills what they leave. Weights are copied on that stream and the lease on them is
+//! held until the copy is done; the trainer publishes only what its own stream has finished.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
+use std::time::Instant;
+
+use scalerl_model::device;
+use scalerl_model::generate::{
+    CacheAfterExchange, Completion, GenerateError, Generator, Request, RequestId,
+};
+use scalerl_model::shim::{self, OwnStream, Priority};
+use scalerl_rollout::{GeneratorError, PolicyVersion, WeightHandle};
+use tokio::sync::oneshot;
+
+use super::wording::refusal;
+use super::{LocalGeneratorSetup, Shared};
+use crate::shelf::Shelf;
+
+type Reply<T> = oneshot::Sender<Result<T, GeneratorError>>;
+
+/// What the thread can be asked.
+#[derive(Debug)]
+pub(super) enum Command {
+    Generate { request: Request, reply: Reply<Vec<Completion>> },
+    Adopt { weights: WeightHandle, reply: Reply<()> },
+}
+
+/// A request under way.
+struct Pending {
+    reply: Reply<Vec<Completion>>,
+    wanted: usize,
+    finished: Vec<Completion>,
+}
+
+type Owed = BTreeMap<RequestId, Pending>;
+
+/// The thread's life. `ready` gets a word once the model is there.
+pub(super) fn run(
+    setup: LocalGeneratorSetup,
+    inbox: &Receiver<Command>,
+    ready: &SyncSender<()>,
+    shared: &Shared,
+) {
+    // Out here, so that answers are let go of only when the reason is there.
+    let mut owed = Owed::new();
+    let life = || -> Result<(), GenerateError> {
+        if let Some(threads) = setup.threads {
+            device::use_threads(threads);
+        }
+        let device = setup.model.device();
+        // The weights came by another stream, that of whoever loaded them.
+        shim::synchronize(device)?;
+        let _stream = OwnStream::enter(device, Priority::Urgent)?;
+        let mut desk = Desk::new(setup, &mut owed, shared)?;
+        // Whoever waits for it may have given up.
+        let _ = ready.send(());
+        let outcome = desk.serve(inbox);
+        // Memory of the cache and the graphs is free only when nothing works in it.
+        let waited = shim::synchronize_stream(device);
+        outcome?;
+        Ok(waited?)
+    };
+    let reason = match catch_unwind(AssertUnwindSafe(life)) {
+        Ok(Ok(())) => "it was closed".to_owned(),
+        Ok(Err(error)) => error.to_string(),
+        Err(panic) => format!("a panic: {}", said(panic.as_ref())),
+    };
+    // Nobody else sets it.
+    let _ = shared.why_gone.set(reason);
+    drop(owed);
+    // The inbox goes with the thread's closure, and what is still in it with the inbox.
+}
+
+fn said(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a word")
+}
+
+struct Desk<'a> {
+    generator: Generator,
+    shelf: Arc<Shelf>,
+    cache: CacheAfterExchange,
+    owed: &'a mut Owed,
+    shared: &'a Shared,
+}
+
+impl<'a> Desk<'a> {
+    fn new(
+        setup: LocalGeneratorSetup,
+        owed: &'a mut Owed,
+        shared: &'a Shared,
+    ) -> Result<Self, GenerateError> {
+        let generator = Generator::new(setup.model, setup.options)?;
+        let generator = generator.with_tokenizer(setup.tokenizer);
+        let desk =
+            Self { generator, shelf: setup.shelf, cache: setup.cache_after_exchange, owed, shared };
+        desk.show_load();
+        Ok(desk)
+    }
+
+    /// Until the other end of `inbox` is dropped.
+    fn serve(&mut self, inbox: &Receiver<Command>) -> Result<(), GenerateError> {
+        loop {
+            if self.generator.is_idle() {
+                // Sleeps until there is something to do.
+                let Ok(command) = inbox.recv() else { return Ok(()) };
+                self.take(command)?;
+            }
+            loop {
+                match inbox.try_recv() {
+                    Ok(command) => self.take(command)?,
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => return Ok(()),
+                }
+            }
+            self.forget_given_up();
+            self.step()?;
+        }
+    }
+
+    fn take(&mut self, command: Command) -> Result<(), GenerateError> {
+        match command {
+            // Given up before it was looked at.
+            Command::Generate { reply, .. } if reply.is_closed() => {}
+            Command::Generate { request, reply } => {
+                let wanted = request.completions;
+                match self.generator.submit(request) {
+                    Ok(id) => {
+                        let finished = Vec::with_capacity(wanted);
+                        self.owed.insert(id, Pending { reply, wanted, finished });
+                    }
+                    Err(error) => drop(reply.send(Err(refusal(&error)))),
+                }
+            }
+            Command::Adopt { weights, reply } => {
+                let start = Instant::now();
+                let outcome = self.adopt(&weights)?;
+                let seconds = start.elapsed().as_secs_f64();
+                {
+                    let mut stats = self.shared.stats();
+                    stats.busy_seconds += seconds;
+                    stats.exchange_seconds += seconds;
+                }
+                self.show_load();
+                drop(reply.send(outcome));
+            }
+        }
+        Ok(())
+    }
+
+    /// The inner error leaves everything as it was; the outer one may have left half a copy.
+    fn adopt(
+        &mut self,
+        handle: &WeightHandle,
+    ) -> Result<Result<(), GeneratorError>, GenerateError> {
+        let version = handle.version;
+        let refused = |reason: String| Ok(Err(GeneratorError::Weights { version, reason }));
+        let weights = match self.shelf.take(handle) {
+            Ok(weights) => weights,
+            Err(error) => return refused(error.to_string()),
+        };
+        match self.generator.exchange(&weights.parameters, version.0, self.cache) {
+            Ok(()) => {}
+            Err(
+                error @ (GenerateError::WrongWeights { .. } | GenerateError::WrongShape { .. }),
+            ) => return refused(error.to_string()),
+            Err(error) => return Err(error),
+        }
+        // The trainer writes to this memory again once nobody holds it.
+        shim::synchronize_stream(self.generator.model().device())?;
+        drop(weights);
+        Ok(Ok(()))
+    }
+
+    fn forget_given_up(&mut self) {
+        let is_given_up =
+            |(id, pending): (&RequestId, &Pending)| pending.reply.is_closed().then_some(*id);
+        let given_up: Vec<RequestId> = self.owed.iter().filter_map(is_given_up).collect();
+        for id in &given_up {
+            self.owed.remove(id);
+            drop(self.generator.cancel(*id));
+        }
+        if !given_up.is_empty() {
+            self.show_load();
+        }
+    }
+
+    fn step(&mut self) -> Result<(), GenerateError> {
+        if self.generator.is_idle() {
+            return Ok(());
+        }
+        let start = Instant::now();
+        let report = self.generator.step()?;
+        {
+            let mut stats = self.shared.stats();
+            stats.busy_seconds += start.elapsed().as_secs_f64();
+            stats.steps += 1;
+            stats.computed_tokens += report.computed as u64;
+            let sampled = report.tokens.iter().filter(|(_, _, token)| !token.is_injected);
+            stats.tokens += sampled.count() as u64;
+        }
+        // Before answers go out: whoever has one finds its room free.
+        self.show_load();
+        for completion in report.finished {
+            self.finish(completion);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, completion: Completion) {
+        let id = completion.request;
+        let pending = self.owed.get_mut(&id).expect("sequences leave with their request");
+        pending.finished.push(completion);
+        if pending.finished.len() < pending.wanted {
+            return;
+        }
+        let Pending { reply, mut finished, .. } = self.owed.remove(&id).expect("looked at above");
+        finished.sort_by_key(|completion| completion.index);
+        // Given up in the last moment: nobody wants it.
+        let _ = reply.send(Ok(finished));
+    }
+
+    fn show_load(&self) {
+        let (running, waiting) = self.generator.load();
+        let mut stats = self.shared.stats();
+        stats.version = PolicyVersion(self.generator.version());
+        (stats.running, stats.waiting) = (running, waiting);
+        stats.pool = self.generator.usage();
+    }
+}

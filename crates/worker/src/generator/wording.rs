@@ -1,0 +1,110 @@
+//! Between the engine's words and the model's: requests going in, completions coming out.
+//!
+//! Budgets: thinking may take `max_thinking_tokens`; what follows its end, or an interruption, may
+//! take `max_answer_tokens`. A completion that neither ends its thinking nor is interrupted is cut
+//! at `max_thinking_tokens`. Where the format has no thinking, both together are the answer's.
+//!
+//! Text: every token is shown, special ones included, because `</think>` often is one and verifiers
+//! look for it. Only the end token that the model chose last is left out.
+
+use std::sync::Arc;
+
+use scalerl_model::generate::{self as model, Finish, RequestError};
+use scalerl_model::tokenizer::Tokenizer;
+use scalerl_rollout::{
+    Completion, FinishReason, GeneratorError, PolicyVersion, SampleRequest, Sampling,
+};
+
+pub(super) struct Wording {
+    tokenizer: Arc<Tokenizer>,
+    stop_tokens: Vec<i64>,
+}
+
+impl std::fmt::Debug for Wording {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wording").field("stop_tokens", &self.stop_tokens).finish_non_exhaustive()
+    }
+}
+
+impl Wording {
+    pub(super) fn new(tokenizer: Arc<Tokenizer>, stop_tokens: &[u32]) -> Self {
+        Self { tokenizer, stop_tokens: ids(stop_tokens) }
+    }
+
+    pub(super) fn request(&self, asked: &SampleRequest) -> model::Request {
+        let answer_tokens = asked.max_answer_tokens as usize;
+        let thinks = thinks(asked);
+        let thinking_tokens = asked.max_thinking_tokens as usize;
+        let interruptions = asked.interruptions.iter().map(|one| model::Interruption {
+            after: one.at_token as usize,
+            tokens: ids(&one.token_ids),
+            answer_tokens,
+        });
+        let Sampling { temperature, top_p, top_k } = asked.sampling;
+        model::Request {
+            prompt: ids(&asked.prompt_token_ids),
+            completions: asked.count as usize,
+            sampling: model::Sampling {
+                temperature: f64::from(temperature),
+                top_p: f64::from(top_p),
+                top_k: top_k as usize,
+            },
+            max_tokens: thinking_tokens + if thinks { 0 } else { answer_tokens },
+            thinking: thinks
+                .then(|| model::Thinking { end: ids(&asked.end_of_thinking), answer_tokens }),
+            stop_tokens: self.stop_tokens.clone(),
+            stop_strings: asked.stop.clone(),
+            seed: asked.seed,
+            interruptions: interruptions.collect(),
+        }
+    }
+
+    pub(super) fn completion(
+        &self,
+        written: &model::Completion,
+        asked: &SampleRequest,
+    ) -> Result<Completion, GeneratorError> {
+        let tokens = &written.tokens;
+        let all: Vec<i64> = tokens.iter().map(|token| token.id).collect();
+        let is_end =
+            |token: &model::Token| !token.is_injected && self.stop_tokens.contains(&token.id);
+        let ends = usize::from(tokens.last().is_some_and(is_end));
+        let text = self.tokenizer.decode_all(&all[..all.len() - ends]);
+        let text = text.map_err(|error| GeneratorError::Refused { reason: error.to_string() })?;
+        let unended = if thinks(asked) { tokens.len() } else { 0 };
+        Ok(Completion {
+            token_ids: all.iter().map(|id| *id as u32).collect(),
+            logprobs: tokens.iter().map(|token| token.logprob.unwrap_or(0.0)).collect(),
+            versions: tokens.iter().map(|token| PolicyVersion(token.version)).collect(),
+            is_injected: tokens.iter().map(|token| token.is_injected).collect(),
+            text,
+            thinking_tokens: written.thinking_tokens.unwrap_or(unended) as u32,
+            finish: match written.finish {
+                Finish::Stop => FinishReason::Stop,
+                Finish::Length | Finish::Cancelled => FinishReason::Length,
+            },
+        })
+    }
+}
+
+/// Whether the format has thinking; without it all tokens are the answer's.
+fn thinks(asked: &SampleRequest) -> bool {
+    asked.max_thinking_tokens > 0 && !asked.end_of_thinking.is_empty()
+}
+
+/// Why the model does not take a request.
+pub(super) fn refusal(error: &RequestError) -> GeneratorError {
+    match error {
+        RequestError::LongerThanTheCache { tokens, room, .. } => {
+            GeneratorError::TooLong { asked: *tokens as u64, limit: *room as u64 }
+        }
+        RequestError::LongerThanTheModel { tokens, positions } => {
+            GeneratorError::TooLong { asked: *tokens as u64, limit: *positions as u64 }
+        }
+        other => GeneratorError::Refused { reason: other.to_string() },
+    }
+}
+
+fn ids(tokens: &[u32]) -> Vec<i64> {
+    tokens.iter().copied().map(i64::from).collect()
+}

@@ -1,0 +1,219 @@
+//! The local generator on a tiny random model: what is true of it beside every generator's duties.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod tiny;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use scalerl_model::device;
+use scalerl_model::generate::CacheAfterExchange;
+use scalerl_model::tokenizer::Tokenizer;
+use scalerl_rollout::{
+    Completion, FinishReason, Generator, GeneratorError, Interruption, PolicyVersion, RatioStats,
+    SampleRequest, Sampling, TrainBatch, TrainSequence, Trainer, WeightHandle,
+};
+use scalerl_worker::{LocalGenerator, LocalTrainer, Shelf};
+use tiny::{END, folder, model, request, setup};
+
+/// Root of the mean square of log-prob differences, two float32 passes over the same weights.
+const SAME_WEIGHTS: f64 = 1e-5;
+
+#[tokio::test]
+async fn text_shows_every_token_but_the_end() {
+    let generator = LocalGenerator::start(setup(&Shelf::new())).unwrap();
+    let tokenizer = Tokenizer::load(&folder()).unwrap();
+    let mut ended = 0;
+    for completion in generator.generate(request(32)).await.unwrap() {
+        let ids: Vec<i64> = completion.token_ids.iter().copied().map(i64::from).collect();
+        let is_ended = completion.finish == FinishReason::Stop;
+        assert_eq!(is_ended, completion.token_ids.last() == Some(&END));
+        let shown = &ids[..ids.len() - usize::from(is_ended)];
+        assert_eq!(completion.text, tokenizer.decode_all(shown).unwrap());
+        assert_eq!(completion.thinking_tokens, 0);
+        ended += usize::from(is_ended);
+    }
+    assert!((5..32).contains(&ended), "{ended} of 32 ended by themselves");
+}
+
+#[tokio::test]
+async fn weights_that_are_not_numbers_end_the_generator_with_a_reason_for_everybody() {
+    let shelf = Shelf::new();
+    let generator = Arc::new(LocalGenerator::start(setup(&shelf)).unwrap());
+    let broken: Vec<_> = model(1).parameters.iter().map(|p| p * f64::NAN).collect();
+    let handle = shelf.publish(PolicyVersion(1), &broken).unwrap();
+    let tasks: Vec<_> = (0..6)
+        .map(|_| {
+            let generator = generator.clone();
+            tokio::spawn(async move {
+                // Long enough to be under way when the weights come.
+                let long = SampleRequest { max_answer_tokens: 100, ..request(8) };
+                generator.generate(SampleRequest { sampling: GREEDY, ..long }).await
+            })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    generator.adopt(&handle).await.unwrap();
+    let mut gone = 0;
+    for task in tasks {
+        if let Err(error) =
+            tokio::time::timeout(Duration::from_secs(20), task).await.unwrap().unwrap()
+        {
+            assert!(error.to_string().contains("are not numbers"), "{error}");
+            gone += 1;
+        }
+    }
+    assert!(gone > 0);
+    let after = generator.generate(request(1)).await.unwrap_err();
+    assert!(matches!(&after, GeneratorError::Gone { reason } if reason.contains("not numbers")));
+    assert!(after.is_retryable());
+    let adopting = generator.adopt(&handle).await.unwrap_err();
+    assert!(matches!(adopting, GeneratorError::Gone { .. }), "{adopting}");
+}
+
+const GREEDY: Sampling = Sampling { temperature: 0.0, top_p: 1.0, top_k: 0 };
+
+#[tokio::test]
+async fn weights_it_cannot_take_leave_it_as_it_was() {
+    let shelf = Shelf::new();
+    let generator = LocalGenerator::start(setup(&shelf)).unwrap();
+    let before = generator.generate(request(2)).await.unwrap();
+    let nowhere = WeightHandle { version: PolicyVersion(3), location: "shelf:9".into() };
+    let error = generator.adopt(&nowhere).await.unwrap_err();
+    assert!(error.to_string().contains("shelf:9 of v3 is not on the shelf"), "{error}");
+    let few = shelf.publish(PolicyVersion(4), &model(2).parameters[..3]).unwrap();
+    let error = generator.adopt(&few).await.unwrap_err();
+    assert!(matches!(error, GeneratorError::Weights { version: PolicyVersion(4), .. }), "{error}");
+    assert_eq!(generator.generate(request(2)).await.unwrap(), before);
+}
+
+#[test]
+fn a_panic_on_the_thread_is_told_and_not_waited_for() {
+    let mut setup = setup(&Shelf::new());
+    setup.options.page_tokens = 0;
+    let error = LocalGenerator::start(setup).unwrap_err();
+    assert!(error.to_string().contains("a panic: attempt to divide by zero"), "{error}");
+}
+
+#[tokio::test]
+async fn an_idle_generator_sleeps() {
+    let generator = LocalGenerator::start(setup(&Shelf::new())).unwrap();
+    let _ = generator.generate(request(2)).await.unwrap();
+    let before = generator.stats();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(generator.stats(), before);
+    assert!(before.steps > 0 && before.tokens > 2 && before.busy_seconds > 0.0);
+    assert_eq!((before.running, before.waiting, before.pool.pages_in_use), (0, 0, 0));
+}
+
+/// Tokens of one version as a step's batch; those of others are context.
+fn batch(completions: &[Completion], version: u64, temperature: f32) -> TrainBatch {
+    let sequence = |(index, one): (usize, &Completion)| {
+        let is_trained = |t: usize| !one.is_injected[t] && one.versions[t].0 == version;
+        TrainSequence {
+            prompt_token_ids: request(1).prompt_token_ids,
+            completion_token_ids: one.token_ids.clone(),
+            generator_logprobs: one.logprobs.clone(),
+            weights: (0..one.len()).map(|t| f64::from(u8::from(is_trained(t)))).collect(),
+            advantage: if index % 2 == 0 { 1.0 } else { -1.0 },
+        }
+    };
+    let sequences = completions.iter().enumerate().map(sequence);
+    let has_loss = |one: &TrainSequence| one.weights.iter().any(|weight| *weight > 0.0);
+    TrainBatch { temperature, sequences: sequences.filter(has_loss).collect() }
+}
+
+/// Root of the mean square of the log ratio, which bounds its mean size: k3 is half the square.
+fn distance(ratio: &RatioStats) -> f64 {
+    (2.0 * ratio.kl_k3).sqrt()
+}
+
+/// A request with everything that could put the two apart.
+fn mixed_request() -> SampleRequest {
+    let interruption = |at_token| Interruption { at_token, token_ids: vec![6, 8, 5] };
+    SampleRequest {
+        sampling: Sampling { temperature: 0.8, top_p: 1.0, top_k: 0 },
+        max_thinking_tokens: 60,
+        max_answer_tokens: 30,
+        end_of_thinking: vec![8, 5],
+        interruptions: (0..24).map(|index| interruption(4 + 2 * index)).collect(),
+        ..request(24)
+    }
+}
+
+#[tokio::test]
+async fn log_probs_are_the_trainers_at_every_version_and_not_at_others() {
+    let shelf = Shelf::new();
+    let mut trainer = LocalTrainer::try_new(&tiny::recipe(), model(1), shelf.clone()).unwrap();
+    let generator = LocalGenerator::start(setup(&shelf)).unwrap();
+    for version in 0..3 {
+        let completions = generator.generate(mixed_request()).await.unwrap();
+        assert!(completions.iter().any(Completion::is_interrupted));
+        let report = trainer.step(&batch(&completions, version, 0.8)).unwrap();
+        assert!(report.trained_tokens > 100, "{}", report.trained_tokens);
+        let found = distance(&report.ratio);
+        assert!(found <= SAME_WEIGHTS, "v{version}: {found}, {:?}", report.ratio);
+        generator.adopt(&trainer.publish().unwrap()).await.unwrap();
+        assert_eq!(generator.stats().version, PolicyVersion(version + 1));
+    }
+    // One step ahead of the generator it sees the difference.
+    let completions = generator.generate(mixed_request()).await.unwrap();
+    let _ = trainer.step(&batch(&completions, 3, 0.8)).unwrap();
+    let late = generator.generate(mixed_request()).await.unwrap();
+    let found = distance(&trainer.step(&batch(&late, 3, 0.8)).unwrap().ratio);
+    assert!(found > 1000.0 * SAME_WEIGHTS, "{found}");
+}
+
+#[tokio::test]
+async fn a_cache_computed_again_makes_later_tokens_the_new_policys_own() {
+    let shelf = Shelf::new();
+    let mut trainer = LocalTrainer::try_new(&tiny::recipe(), model(1), shelf.clone()).unwrap();
+    let first = {
+        let generator = LocalGenerator::start(setup(&shelf)).unwrap();
+        generator.generate(mixed_request()).await.unwrap()
+    };
+    let _ = trainer.step(&batch(&first, 0, 0.8)).unwrap();
+    let weights = trainer.publish().unwrap();
+    let mut apart = Vec::new();
+    for cache in [CacheAfterExchange::Recompute, CacheAfterExchange::Stale] {
+        let mut setup = setup(&shelf);
+        setup.cache_after_exchange = cache;
+        let generator = LocalGenerator::start(setup).unwrap();
+        let completions = half_and_half(&generator, &weights).await;
+        // A copy of the trainer at the new version scores the tokens that it chose.
+        let mut judge = LocalTrainer::try_new(&tiny::recipe(), model(1), Shelf::new()).unwrap();
+        let _ = judge.step(&batch(&first, 0, 0.8)).unwrap();
+        apart.push(distance(&judge.step(&batch(&completions, 1, 0.8)).unwrap().ratio));
+    }
+    assert!(apart[0] <= SAME_WEIGHTS, "computed again: {}", apart[0]);
+    assert!(apart[1] > 100.0 * SAME_WEIGHTS, "old keys and values leave a trace: {}", apart[1]);
+}
+
+/// Completions of which some have tokens of both versions.
+async fn half_and_half(generator: &LocalGenerator, weights: &WeightHandle) -> Vec<Completion> {
+    let long = SampleRequest { interruptions: Vec::new(), count: 64, ..mixed_request() };
+    let begun = generator.generate(SampleRequest { max_thinking_tokens: 90, ..long });
+    let exchange = async {
+        while generator.stats().steps < 10 {
+            tokio::time::sleep(Duration::from_micros(200)).await;
+        }
+        generator.adopt(weights).await.unwrap();
+    };
+    let (completions, ()) = tokio::join!(begun, exchange);
+    let completions = completions.unwrap();
+    let is_mixed = |one: &Completion| one.versions.first() != one.versions.last();
+    assert!(completions.iter().any(is_mixed), "the weights came too late or too early");
+    completions
+}
+
+/// What `threads` rests on.
+#[test]
+fn the_number_of_threads_is_the_calling_threads_own() {
+    let role = std::thread::spawn(|| {
+        device::use_threads(2);
+        std::thread::spawn(|| device::use_threads(1)).join().unwrap();
+        tch::get_num_threads()
+    });
+    assert_eq!(role.join().unwrap(), 2);
+}
