@@ -108,9 +108,17 @@ impl<'a> Show<'a> {
             Ok(Glance { step, pass_rate: Some(rate), .. }) => {
                 format!("step {step}, pass rate {rate:.3}")
             }
+            Ok(Glance { is_under_way: false, .. }) => self.last_word(run),
             Ok(Glance { step, .. }) => format!("step {step}"),
             Err(error) => error.to_string(),
         }
+    }
+
+    /// Before its first step a run may warm up for minutes; its log tells how far it is.
+    fn last_word(&self, run: &str) -> String {
+        let text = std::fs::read_to_string(self.study.log(run)).unwrap_or_default();
+        let words: Vec<&str> = text.lines().last().unwrap_or("").split_whitespace().collect();
+        if words.is_empty() { "begins".into() } else { words.join(" ") }
     }
 
     fn line(&self, text: &str) {
