@@ -198,6 +198,12 @@ fn power(analysis: &Analysis) -> Option<String> {
     if widest.is_nan() {
         return None;
     }
+    if analysis.margins.end.is_none() {
+        return Some(format!(
+            "Whether a difference of {WANTED} in the end value could be seen is not known without \
+             repeated seeds; sampling noise alone makes it ±{widest:.3}."
+        ));
+    }
     let answer = if widest <= WANTED { "can" } else { "cannot" };
     Some(format!(
         "A difference of {WANTED} in the end value {answer} be seen here: the widest margin is \
