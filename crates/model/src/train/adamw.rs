@@ -80,6 +80,18 @@ impl AdamW {
         lr: f64,
     ) -> Result<Tensor, TchError> {
         let norm = shim::global_norm(grads)?;
+        self.apply(parameters, grads, &norm, lr)?;
+        Ok(norm)
+    }
+
+    /// As [`AdamW::step`], with a norm taken elsewhere: over more gradients than these.
+    pub(crate) fn apply(
+        &mut self,
+        parameters: &[Tensor],
+        grads: &[Tensor],
+        norm: &Tensor,
+        lr: f64,
+    ) -> Result<(), TchError> {
         let skip = norm.f_isfinite()?.f_logical_not()?.f_to_kind(Kind::Float)?;
         let divisor = if self.config.max_gradient_norm > 0.0 {
             norm.f_div_scalar(self.config.max_gradient_norm)?.f_clamp_min(1.0)?
@@ -101,8 +113,7 @@ impl AdamW {
             weight_decay: self.config.weight_decay,
             epsilon: self.config.epsilon,
         };
-        shim::fused_adamw(&tensors, numbers)?;
-        Ok(norm)
+        shim::fused_adamw(&tensors, numbers)
     }
 }
 
