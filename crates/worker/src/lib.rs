@@ -7,7 +7,7 @@
 //!
 //! `loss` is the tensor form of `scalerl_objective::loss` and judged by it (tests/loss.rs);
 //! [`LocalTrainer`] is `scalerl_rollout::Trainer` on the model of this process; [`Shelf`] is where
-//! it leaves weights for generators.
+//! it leaves weights for generators. [`ranks`] is the same trainer as several processes.
 //!
 //! Not here: what a batch is made of (`objective::plan`), when a step is taken (`engine`), the
 //! network and the optimizer (`model`).
@@ -16,6 +16,8 @@ pub mod flops;
 pub mod loss;
 pub mod micro_batch;
 pub mod options;
+mod policy;
+pub mod ranks;
 pub mod shelf;
 pub mod trainer;
 
