@@ -7,11 +7,13 @@
 //!
 //! `loss` is the tensor form of `scalerl_objective::loss` and judged by it (tests/loss.rs);
 //! [`LocalTrainer`] is `scalerl_rollout::Trainer` on the model of this process; [`Shelf`] is where
-//! it leaves weights for generators. [`ranks`] is the same trainer as several processes.
+//! it leaves weights for generators. [`ranks`] is the same trainer as several processes, [`channel`]
+//! the way of its weights to generators in theirs.
 //!
 //! Not here: what a batch is made of (`objective::plan`), when a step is taken (`engine`), the
 //! network and the optimizer (`model`).
 
+pub mod channel;
 pub mod flops;
 pub mod loss;
 pub mod micro_batch;
@@ -21,5 +23,5 @@ pub mod ranks;
 pub mod shelf;
 pub mod trainer;
 
-pub use shelf::{Shelf, ShelfError, Weights};
+pub use shelf::{Form, Shelf, ShelfError, Weights};
 pub use trainer::LocalTrainer;

@@ -93,15 +93,19 @@ pub enum Reduce {
 /// the order would be lost.
 #[derive(Debug)]
 pub struct Group {
-    raw: *mut c_void,
+    raw: Raw,
     name: String,
     rank: usize,
     size: usize,
     timeout: Duration,
 }
 
+/// The shim's group.
+#[derive(Debug)]
+struct Raw(*mut c_void);
+
 // SAFETY: a process group may be used from any thread, by one at a time.
-unsafe impl Send for Group {}
+unsafe impl Send for Raw {}
 
 impl Group {
     /// Forms a group under a name of its own in the store. Returns when all have come (NCCL meets
@@ -120,22 +124,19 @@ impl Group {
             Transport::Gloo => Some(text(&store.own_address()?.to_string())),
             Transport::Nccl => None,
         };
-        let address = address.as_ref().map_or(std::ptr::null(), |address| address.as_ptr());
-        let (prefix, mut raw) = (text(name), std::ptr::null_mut());
+        let prefix = text(name);
         let act = || format!("forming group `{name}` as rank {rank} of {size}");
-        // SAFETY: all texts outlive the call.
-        timed(act, timeout, || unsafe {
-            let (rank, size) = (rank as c_int, size as c_int);
-            let timeout = milliseconds(timeout);
-            scalerl_group_new(
-                store.raw(),
-                prefix.as_ptr(),
-                rank,
-                size,
-                address,
-                timeout,
-                &raw mut raw,
-            )
+        let (own, all) = (rank as c_int, size as c_int);
+        // Meeting takes at most the timeout, connecting as much again.
+        let patience = 2 * timeout + Duration::from_secs(1);
+        let raw = store.call(act, timeout, patience, move |store| {
+            let address = address.as_ref().map_or(std::ptr::null(), |address| address.as_ptr());
+            let (wait, mut raw) = (milliseconds(timeout), std::ptr::null_mut());
+            let out = &raw mut raw;
+            // SAFETY: all texts outlive the call.
+            let code =
+                unsafe { scalerl_group_new(store, prefix.as_ptr(), own, all, address, wait, out) };
+            (code, Raw(raw))
         })?;
         Ok(Self { raw, name: name.to_owned(), rank, size, timeout })
     }
@@ -173,7 +174,7 @@ impl Group {
         let (count, root) = (list.len() as i64, root as i64);
         // SAFETY: `count` borrowed tensors.
         self.run("broadcast", |timeout| unsafe {
-            scalerl_group_broadcast(self.raw, list.as_ptr(), count, root, timeout)
+            scalerl_group_broadcast(self.raw.0, list.as_ptr(), count, root, timeout)
         })
     }
 
@@ -182,7 +183,7 @@ impl Group {
         let is_max = c_int::from(how == Reduce::Max);
         // SAFETY: one borrowed tensor.
         self.run("all-reduce", |timeout| unsafe {
-            scalerl_group_all_reduce(self.raw, handle(tensor), is_max, timeout)
+            scalerl_group_all_reduce(self.raw.0, handle(tensor), is_max, timeout)
         })
     }
 
@@ -191,7 +192,7 @@ impl Group {
         assert_eq!(input.numel(), output.numel() * self.size, "one part a rank");
         // SAFETY: two borrowed tensors.
         self.run("reduce-scatter", |timeout| unsafe {
-            scalerl_group_reduce_scatter(self.raw, handle(output), handle(input), timeout)
+            scalerl_group_reduce_scatter(self.raw.0, handle(output), handle(input), timeout)
         })
     }
 
@@ -200,7 +201,7 @@ impl Group {
         assert_eq!(output.numel(), input.numel() * self.size, "one part a rank");
         // SAFETY: two borrowed tensors.
         self.run("all-gather", |timeout| unsafe {
-            scalerl_group_all_gather(self.raw, handle(output), handle(input), timeout)
+            scalerl_group_all_gather(self.raw.0, handle(output), handle(input), timeout)
         })
     }
 
@@ -211,7 +212,7 @@ impl Group {
         // SAFETY: `len` and one borrowed tensors.
         self.run("gather", |timeout| unsafe {
             let (outputs, count) = (list.as_ptr(), list.len() as i64);
-            scalerl_group_gather(self.raw, outputs, count, handle(input), timeout)
+            scalerl_group_gather(self.raw.0, outputs, count, handle(input), timeout)
         })
     }
 
@@ -222,27 +223,29 @@ impl Group {
         // SAFETY: one and `len` borrowed tensors.
         self.run("scatter", |timeout| unsafe {
             let (inputs, count) = (list.as_ptr(), list.len() as i64);
-            scalerl_group_scatter(self.raw, handle(output), inputs, count, timeout)
+            scalerl_group_scatter(self.raw.0, handle(output), inputs, count, timeout)
         })
     }
 
     /// Returns when everybody has come.
     pub fn barrier(&self) -> Result<(), CollectiveError> {
         // SAFETY: takes no tensor.
-        self.run("barrier", |timeout| unsafe { scalerl_group_barrier(self.raw, timeout) })
+        self.run("barrier", |timeout| unsafe { scalerl_group_barrier(self.raw.0, timeout) })
     }
 
     /// Ends what is under way, here and, by closing connections, at the peers.
     pub fn abort(&self) -> Result<(), CollectiveError> {
         // SAFETY: takes no tensor.
-        self.run("abort", |_| unsafe { scalerl_group_abort(self.raw) })
+        self.run("abort", |_| unsafe { scalerl_group_abort(self.raw.0) })
     }
 }
 
-impl Drop for Group {
+impl Drop for Raw {
     fn drop(&mut self) {
-        // SAFETY: made by the shim, dropped once.
-        unsafe { scalerl_group_drop(self.raw) };
+        if !self.0.is_null() {
+            // SAFETY: made by the shim, dropped once.
+            unsafe { scalerl_group_drop(self.0) };
+        }
     }
 }
 

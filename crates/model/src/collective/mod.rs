@@ -81,13 +81,18 @@ fn timed(
     if call() == 0 {
         return Ok(());
     }
-    let reason = first_line(&shim::last_error());
+    Err(failure(act(), timeout, started, &shim::last_error()))
+}
+
+/// Tells time that ran out from everything else.
+fn failure(act: String, timeout: Duration, started: Instant, reason: &str) -> CollectiveError {
+    let reason = first_line(reason);
     // Timers end a moment early or late: the last tenth counts as time run out.
     if started.elapsed() >= timeout.mul_f64(0.9) {
         let seconds = Seconds(timeout.as_millis() as u64);
-        return Err(CollectiveError::Late { act: act(), seconds, reason });
+        return CollectiveError::Late { act, seconds, reason };
     }
-    Err(CollectiveError::Failed { act: act(), reason })
+    CollectiveError::Failed { act, reason }
 }
 
 /// torch appends traces and advice.

@@ -2,12 +2,16 @@
 
 #![expect(unsafe_code, reason = "this is the boundary to C++")]
 
+use std::cell::Cell;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs as _, UdpSocket};
 use std::os::fd::IntoRawFd as _;
-use std::time::Duration;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-use super::{CollectiveError, milliseconds, timed};
+use super::{CollectiveError, failure, milliseconds};
+use crate::shim;
 
 type Sink = extern "C" fn(*mut c_void, *const u8, usize);
 
@@ -43,16 +47,39 @@ unsafe extern "C" {
     fn scalerl_store_delete(store: *mut c_void, key: *const c_char) -> c_int;
 }
 
+/// The shim's store, on the thread that owns it.
+struct Raw(*mut c_void);
+
+// SAFETY: torch's TCPStore takes a lock of its own in every call.
+unsafe impl Send for Raw {}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // SAFETY: made by the shim, dropped once.
+        unsafe { scalerl_store_drop(self.0) };
+    }
+}
+
+type Job = Box<dyn FnOnce(*mut c_void) + Send>;
+
+/// What a call to the shim gave, or its sentence about why it failed.
+type Outcome<T> = Result<T, String>;
+
 /// A connection to a store; with the server inside, where this process serves it.
+///
+/// torch's client waits without end for a server that is frozen or cut off, so a thread of our own
+/// makes the calls. One that does not come back is left behind, and the store is of no further use.
 #[derive(Debug)]
 pub struct Store {
-    raw: *mut c_void,
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+    is_stuck: Cell<bool>,
     server: SocketAddr,
     timeout: Duration,
 }
 
-// SAFETY: torch's TCPStore takes a lock of its own in every call.
-unsafe impl Send for Store {}
+/// What a call may take beyond its own timeout before it is given up.
+const GRACE: Duration = Duration::from_secs(1);
 
 impl Store {
     /// Serves a store at a bound socket, for as long as the returned value lives.
@@ -82,15 +109,67 @@ impl Store {
     }
 
     fn open(server: SocketAddr, listener: i32, timeout: Duration) -> Result<Self, CollectiveError> {
-        let host = CString::new(server.ip().to_string()).expect("an address has no zero byte");
-        let mut raw = std::ptr::null_mut();
+        let (jobs, queue) = channel::<Job>();
+        let (ready, opened) = channel();
         let act = || format!("opening the store at {server}");
-        // SAFETY: the host outlives the call; the socket, where there is one, is handed over.
-        timed(act, timeout, || unsafe {
-            let (host, out) = (host.as_ptr(), &raw mut raw);
-            scalerl_store_open(host, server.port(), listener, milliseconds(timeout), out)
-        })?;
-        Ok(Self { raw, server, timeout })
+        let started = Instant::now();
+        // Ends when `jobs` is dropped, after the call under way.
+        let thread = std::thread::spawn(move || {
+            let raw = open_raw(server, listener, timeout);
+            let outcome = raw.as_ref().map(|_| ()).map_err(Clone::clone);
+            // Nobody waits any more: then nobody will send a job either.
+            let _ = ready.send(outcome);
+            let Ok(raw) = raw else { return };
+            for job in &queue {
+                job(raw.0);
+            }
+        });
+        match opened.recv_timeout(timeout + GRACE) {
+            Ok(Ok(())) => {}
+            Ok(Err(reason)) => return Err(failure(act(), timeout, started, &reason)),
+            Err(_) => return Err(failure(act(), timeout, started, NO_ANSWER)),
+        }
+        let is_stuck = Cell::new(false);
+        Ok(Self { jobs: Some(jobs), thread: Some(thread), is_stuck, server, timeout })
+    }
+
+    /// Makes a call on the store's thread and waits for it for `timeout` and a bit.
+    pub(super) fn call<T: Send + 'static>(
+        &self,
+        act: impl FnOnce() -> String,
+        timeout: Duration,
+        patience: Duration,
+        job: impl FnOnce(*mut c_void) -> (c_int, T) + Send + 'static,
+    ) -> Result<T, CollectiveError> {
+        if self.is_stuck.get() {
+            let reason = "an earlier call has not come back".to_owned();
+            return Err(CollectiveError::Failed { act: act(), reason });
+        }
+        let (reply, answer) = channel::<Outcome<T>>();
+        let started = Instant::now();
+        let job: Job = Box::new(move |raw| {
+            let (code, value) = job(raw);
+            // Nobody waits any more: the value is dropped.
+            let _ = reply.send(if code == 0 { Ok(value) } else { Err(shim::last_error()) });
+        });
+        let jobs = self.jobs.as_ref().expect("there until dropped");
+        jobs.send(job).expect("the thread ends after the last sender");
+        match answer.recv_timeout(patience) {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(reason)) => Err(failure(act(), timeout, started, &reason)),
+            Err(_) => {
+                self.is_stuck.set(true);
+                Err(failure(act(), timeout, started, NO_ANSWER))
+            }
+        }
+    }
+
+    fn ask<T: Send + 'static>(
+        &self,
+        act: impl FnOnce() -> String,
+        job: impl FnOnce(*mut c_void) -> (c_int, T) + Send + 'static,
+    ) -> Result<T, CollectiveError> {
+        self.call(act, self.timeout, self.timeout + GRACE, job)
     }
 
     /// Where it is served, as seen from here.
@@ -113,12 +192,13 @@ impl Store {
 
     /// Writes a value for all to see.
     pub fn set(&self, key: &str, value: &[u8]) -> Result<(), CollectiveError> {
-        let name = text(key);
-        // SAFETY: key and value outlive the call.
-        timed(
+        let (name, value) = (text(key), value.to_vec());
+        self.ask(
             || format!("writing `{key}`"),
-            self.timeout,
-            || unsafe { scalerl_store_set(self.raw, name.as_ptr(), value.as_ptr(), value.len()) },
+            // SAFETY: key and value outlive the call.
+            move |raw| unsafe {
+                (scalerl_store_set(raw, name.as_ptr(), value.as_ptr(), value.len()), ())
+            },
         )
     }
 
@@ -133,64 +213,78 @@ impl Store {
                 }
             }
         }
-        let (name, mut value) = (text(key), Vec::<u8>::new());
-        let state = (&raw mut value).cast();
-        // SAFETY: key and vector outlive the call, and `keep` is called within it.
-        timed(
-            || format!("waiting for `{key}`"),
-            timeout,
-            || unsafe {
-                scalerl_store_get(self.raw, name.as_ptr(), milliseconds(timeout), keep, state)
-            },
-        )?;
-        Ok(value)
+        let name = text(key);
+        let act = || format!("waiting for `{key}`");
+        self.call(act, timeout, timeout + GRACE, move |raw| {
+            let mut value = Vec::<u8>::new();
+            let (wait, state) = (milliseconds(timeout), (&raw mut value).cast());
+            // SAFETY: key and vector outlive the call, and `keep` is called within it.
+            let code = unsafe { scalerl_store_get(raw, name.as_ptr(), wait, keep, state) };
+            (code, value)
+        })
     }
 
     /// Whether the key has been written.
     pub fn has(&self, key: &str) -> Result<bool, CollectiveError> {
-        let (name, mut found) = (text(key), 0);
-        // SAFETY: key and target outlive the call.
-        timed(
+        let name = text(key);
+        self.ask(
             || format!("looking for `{key}`"),
-            self.timeout,
-            || unsafe { scalerl_store_has(self.raw, name.as_ptr(), &raw mut found) },
-        )?;
-        Ok(found != 0)
+            move |raw| {
+                let mut found = 0;
+                // SAFETY: key and target outlive the call.
+                let code = unsafe { scalerl_store_has(raw, name.as_ptr(), &raw mut found) };
+                (code, found != 0)
+            },
+        )
     }
 
     /// Adds to a number, 0 at first, and returns the sum. No two callers get the same one.
     pub fn add(&self, key: &str, amount: i64) -> Result<i64, CollectiveError> {
-        let (name, mut sum) = (text(key), 0);
-        // SAFETY: key and target outlive the call.
-        timed(
+        let name = text(key);
+        self.ask(
             || format!("adding to `{key}`"),
-            self.timeout,
-            || unsafe { scalerl_store_add(self.raw, name.as_ptr(), amount, &raw mut sum) },
-        )?;
-        Ok(sum)
+            move |raw| {
+                let mut sum = 0;
+                // SAFETY: key and target outlive the call.
+                let code = unsafe { scalerl_store_add(raw, name.as_ptr(), amount, &raw mut sum) };
+                (code, sum)
+            },
+        )
     }
 
     /// Forgets a key, so that a long run does not fill the server's memory.
     pub fn delete(&self, key: &str) -> Result<(), CollectiveError> {
         let name = text(key);
-        // SAFETY: the key outlives the call.
-        timed(
+        self.ask(
             || format!("deleting `{key}`"),
-            self.timeout,
-            || unsafe { scalerl_store_delete(self.raw, name.as_ptr()) },
+            // SAFETY: the key outlives the call.
+            move |raw| unsafe { (scalerl_store_delete(raw, name.as_ptr()), ()) },
         )
-    }
-
-    pub(super) fn raw(&self) -> *mut c_void {
-        self.raw
     }
 }
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // SAFETY: made by the shim, dropped once.
-        unsafe { scalerl_store_drop(self.raw) };
+        drop(self.jobs.take());
+        // A call that does not come back keeps its thread; there is nothing to wait for.
+        if let Some(thread) = self.thread.take().filter(|_| !self.is_stuck.get()) {
+            // A panic in it has been printed.
+            let _ = thread.join();
+        }
     }
+}
+
+const NO_ANSWER: &str = "the store does not answer";
+
+fn open_raw(server: SocketAddr, listener: i32, timeout: Duration) -> Outcome<Raw> {
+    let host = CString::new(server.ip().to_string()).expect("an address has no zero byte");
+    let mut raw = std::ptr::null_mut();
+    // SAFETY: the host outlives the call; the socket, where there is one, is handed over.
+    let code = unsafe {
+        let wait = milliseconds(timeout);
+        scalerl_store_open(host.as_ptr(), server.port(), listener, wait, &raw mut raw)
+    };
+    if code == 0 { Ok(Raw(raw)) } else { Err(shim::last_error()) }
 }
 
 pub(super) fn text(key: &str) -> CString {
