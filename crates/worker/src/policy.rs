@@ -198,7 +198,7 @@ pub(crate) fn step_error(version: PolicyVersion, error: &StepError) -> TrainerEr
             TrainerError::NotFinite { version, quantity: "the gradient norm", value: f64::NAN }
         }
         StepError::Torch(error) => device_error(version, error),
-        StepError::Collective(error) => TrainerError::Device { reason: error.to_string() },
+        StepError::Collective(error) => TrainerError::RankLost { reason: error.to_string() },
         other => TrainerError::BadBatch { version, reason: other.to_string() },
     }
 }

@@ -13,26 +13,29 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use scalerl_model::collective::{CollectiveError, Store};
+use scalerl_model::collective::{CollectiveError, Store, Transport};
+use scalerl_model::device;
 use scalerl_rollout::PolicyVersion;
 use scalerl_worker::channel::{
-    ChannelDeadlines, ChannelEvent, Received, WeightChannel, WeightMember,
+    ChannelEvent, ChannelOptions, Received, WeightChannel, WeightMember,
 };
 use scalerl_worker::{Form, Shelf};
 use tch::{Device, Kind, Tensor};
 use tempfile::TempDir;
 
-const DEADLINES: ChannelDeadlines = ChannelDeadlines {
+const OPTIONS: ChannelOptions = ChannelOptions {
     meeting: Duration::from_secs(20),
     answer: Duration::from_secs(1),
     transfer: Duration::from_secs(3),
+    // On one GPU as well: NCCL wants one for each process.
+    transport: Some(Transport::Gloo),
 };
-/// More than the deadlines of two failed rounds; a machine under load needs some of it.
+/// More than the options of two failed rounds; a machine under load needs some of it.
 const SOON: Duration = Duration::from_secs(20);
 
 /// Large enough that a transfer takes more than one packet.
-fn form(width: i64) -> Form {
-    Form { shapes: vec![vec![256, width], vec![7], vec![]], kind: Kind::Float, device: Device::Cpu }
+fn form(width: i64, device: Device) -> Form {
+    Form { shapes: vec![vec![256, width], vec![7], vec![]], kind: Kind::Float, device }
 }
 
 /// The trainer's side, with the processes it has started.
@@ -42,6 +45,7 @@ struct Trainer {
     folder: TempDir,
     members: Vec<Member>,
     events: Vec<ChannelEvent>,
+    device: Device,
 }
 
 struct Member {
@@ -96,11 +100,15 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
 
 impl Trainer {
     fn with_members(count: usize) -> Self {
-        let channel = WeightChannel::open("127.0.0.1", 0, DEADLINES).unwrap();
+        Self::with("member", count, Device::Cpu)
+    }
+
+    fn with(role: &str, count: usize, device: Device) -> Self {
+        let channel = WeightChannel::open("127.0.0.1", 0, OPTIONS).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let (shelf, members, events) = (Shelf::new(), Vec::new(), Vec::new());
-        let mut trainer = Self { channel, shelf, folder, members, events };
-        (0..count).for_each(|_| trainer.start("member"));
+        let mut trainer = Self { channel, shelf, folder, members, events, device };
+        (0..count).for_each(|_| trainer.start(role));
         wait_until("members join", || trainer.channel.members().len() == count);
         trainer
     }
@@ -113,11 +121,9 @@ impl Trainer {
     /// Publishes as a trainer does; returns how long that took it.
     fn publish(&self, version: u64) -> Duration {
         let started = Instant::now();
-        let parameters: Vec<Tensor> = form(300)
-            .shapes
-            .iter()
-            .map(|shape| Tensor::full(shape, version as f64, tch::kind::FLOAT_CPU))
-            .collect();
+        let Form { shapes, kind, device } = form(300, self.device);
+        let full = |shape: &Vec<i64>| Tensor::full(shape, version as f64, (kind, device));
+        let parameters: Vec<Tensor> = shapes.iter().map(full).collect();
         let handle = self.shelf.publish(PolicyVersion(version), &parameters).unwrap();
         self.channel.publish(self.shelf.take(&handle).unwrap());
         started.elapsed()
@@ -144,8 +150,12 @@ fn a_process_that_another_test_has_started() {
     let mut log = std::fs::File::create(variable("SCALERL_TEST_LOG")).unwrap();
     let port = variable("SCALERL_TEST_PORT").parse().unwrap();
     match variable("SCALERL_TEST_ROLE").as_str() {
-        "member" => receive(port, form(300), &mut log),
-        "other model" => receive(port, form(301), &mut log),
+        "member" => receive(port, form(300, Device::Cpu), &mut log),
+        "other model" => receive(port, form(301, Device::Cpu), &mut log),
+        "member on a GPU" => {
+            assert!(device::open().cuda_devices > 0, "started where there is one");
+            receive(port, form(300, Device::Cuda(0)), &mut log);
+        }
         "store" => {
             let store = Store::listen("127.0.0.1", 0, SOON).unwrap();
             writeln!(log, "{}", store.server().port()).unwrap();
@@ -159,7 +169,7 @@ fn receive(port: u16, form: Form, log: &mut std::fs::File) {
     let shelf = Shelf::new();
     let address = ("127.0.0.1", port);
     let mut member =
-        WeightMember::join(address, "a test", form, Arc::clone(&shelf), DEADLINES).unwrap();
+        WeightMember::join(address, "a test", form, Arc::clone(&shelf), OPTIONS).unwrap();
     loop {
         match member.receive(Duration::from_millis(500)) {
             Ok(Received::Weights(handle)) => {
@@ -251,7 +261,7 @@ fn a_frozen_member_stops_nobody_and_comes_back_with_the_current_weights() {
     wait_until("the frozen one is dropped", || !trainer.reasons_of_drops().is_empty());
     trainer.publish(3);
     let waited = wait_until("the other has the next", || trainer.has(1, 3));
-    assert!(waited < DEADLINES.answer, "nobody waits for a dead member twice: {waited:?}");
+    assert!(waited < OPTIONS.answer, "nobody waits for a dead member twice: {waited:?}");
     trainer.members[0].signal(Signal::CONT);
     wait_until("it is back", || trainer.has(0, 3));
     let lines = trainer.members[0].lines();
@@ -259,6 +269,24 @@ fn a_frozen_member_stops_nobody_and_comes_back_with_the_current_weights() {
     assert!(place("dropped: it did not answer") < place("got 3"), "{lines:?}");
     assert!(!trainer.has(0, 2), "old weights are not sent: {lines:?}");
     assert_eq!(trainer.channel.members().len(), 2);
+}
+
+#[test]
+fn a_member_that_answers_and_then_falls_silent_costs_one_transfer_deadline() {
+    let mut trainer = Trainer::with_members(1);
+    // By hand: it takes a number and says that it is ready, and that is all it ever does.
+    let store = Store::connect("127.0.0.1", trainer.channel.port(), SOON).unwrap();
+    let id = store.add("weights/tickets", 1).unwrap();
+    let ready = br#"{"Ready": {"name": "all talk"}}"#;
+    store.set(&format!("weights/{id}/0/answer"), ready).unwrap();
+    wait_until("both are there", || trainer.channel.members().len() == 2);
+    trainer.publish(1);
+    let waited = wait_until("the honest one has it", || trainer.has(0, 1));
+    println!("the honest member had the weights after {waited:?}");
+    assert!(waited < 2 * OPTIONS.transfer + 2 * OPTIONS.answer, "{waited:?}");
+    wait_until("the other is dropped", || trainer.channel.members().len() == 1);
+    assert_eq!(trainer.reasons_of_drops(), ["it did not answer within 1.0 s"]);
+    assert!(!trainer.members[0].lines().iter().any(|line| line.starts_with("dropped")));
 }
 
 #[test]
@@ -325,4 +353,20 @@ fn a_frozen_store_is_an_error_in_time() {
     assert!(error.to_string().contains("has not come back"), "{error}");
     let error = Store::connect("127.0.0.1", port, Duration::from_millis(500)).unwrap_err();
     assert!(matches!(error, CollectiveError::Late { .. }), "{error}");
+}
+
+#[test]
+fn processes_that_share_a_gpu_exchange_weights_on_it() {
+    if device::open().cuda_devices == 0 {
+        let is_required = std::env::var_os("SCALERL_REQUIRE_CUDA").is_some();
+        assert!(!is_required, "SCALERL_REQUIRE_CUDA is set and there is no CUDA device");
+        println!("skipped: no CUDA device");
+        return;
+    }
+    let trainer = Trainer::with("member on a GPU", 1, Device::Cuda(0));
+    for version in 1..=3 {
+        trainer.publish(version);
+        wait_until("it has it", || trainer.has(0, version));
+    }
+    assert_eq!(trainer.members[0].versions(), [1, 2, 3]);
 }

@@ -95,7 +95,21 @@ fn failure(act: String, timeout: Duration, started: Instant, reason: &str) -> Co
     CollectiveError::Failed { act, reason }
 }
 
-/// torch appends traces and advice.
+/// torch appends traces and advice, and Gloo begins with where in its source it was.
 fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().trim().to_owned()
+    let line = text.lines().next().unwrap_or_default().trim();
+    let told = line.strip_prefix('[').and_then(|line| line.split_once("] "));
+    told.filter(|(place, _)| place.contains(".cc:")).map_or(line, |(_, told)| told).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_told_without_places_in_the_source() {
+        let told = "[/a/gloo/pair.cc:538] Read error [127.0.0.1]:1: Connection reset\nframe #0: …";
+        assert_eq!(first_line(told), "Read error [127.0.0.1]:1: Connection reset");
+        assert_eq!(first_line("[x] y"), "[x] y");
+    }
 }

@@ -170,6 +170,14 @@ mod tests {
     }
 
     #[test]
+    fn the_norm_of_many_numbers_is_as_exact_as_that_of_few() {
+        let many = Tensor::full([1 << 22], 0.1, (Kind::Float, Device::Cpu));
+        let norm = shim::global_norm(&[many.shallow_clone(), many]).unwrap().double_value(&[]);
+        let expected = f64::from(0.1_f32) * f64::from(1 << 23).sqrt();
+        assert!((norm / expected - 1.0).abs() < 1e-6, "{norm} {expected}");
+    }
+
+    #[test]
     fn a_gradient_that_is_not_finite_changes_nothing() {
         let parameter = Tensor::from_slice(&[1.0_f32, 2.0]);
         let list = [parameter.shallow_clone()];

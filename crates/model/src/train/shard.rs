@@ -23,6 +23,7 @@ use super::learner::{ComputeKind, Learner, LearnerOptions, StepError, StepReport
 use crate::collective::{CollectiveError, Group};
 use crate::folder::Model;
 use crate::layout::Parameter;
+use crate::shim;
 
 /// The trainer ranks, seen from one of them. Both groups have the same members in the same order.
 #[derive(Debug)]
@@ -206,7 +207,8 @@ impl Learner {
         let shard = self.shard.as_ref().expect("a learner made by `sharded`");
         let part = self.masters[0].f_empty_like()?;
         ranks.data.reduce_scatter(&part, &shard.gradients)?;
-        let square = part.f_norm()?.f_double_value(&[])?.powi(2);
+        let part = [part];
+        let square = shim::global_norm(&part)?.f_double_value(&[])?.powi(2);
         let squares = ranks.numbers(&[square])?;
         let gradient_norm = squares.iter().flatten().sum::<f64>().sqrt();
         if !gradient_norm.is_finite() {
@@ -214,8 +216,8 @@ impl Learner {
             return Err(self.name_the_first_not_finite(step, &own)?);
         }
         let lr = self.rate();
-        let norm = Tensor::f_from_slice(&[gradient_norm as f32])?.f_to_device(part.device())?;
-        tch::no_grad(|| self.optimizer.apply(&self.masters, &[part], &norm.f_squeeze()?, lr))?;
+        let norm = Tensor::f_from_slice(&[gradient_norm as f32])?.f_to_device(part[0].device())?;
+        tch::no_grad(|| self.optimizer.apply(&self.masters, &part, &norm.f_squeeze()?, lr))?;
         self.renew_weights(ranks)?;
         let (expert_imbalance, busiest_expert) = self.expert_report()?;
         self.discard_gradients()?;

@@ -9,7 +9,7 @@ use scalerl_model::collective::Store;
 use scalerl_rollout::PolicyVersion;
 
 use super::round::Rounds;
-use super::{ChannelDeadlines, ChannelError};
+use super::{ChannelError, ChannelOptions};
 use crate::shelf::Weights;
 
 /// How often the thread looks for newcomers while there is nothing to send.
@@ -57,16 +57,12 @@ pub struct WeightChannel {
 
 impl WeightChannel {
     /// Opens a channel whose members meet at `address:port`; port 0 takes one that is free.
-    pub fn open(
-        address: &str,
-        port: u16,
-        deadlines: ChannelDeadlines,
-    ) -> Result<Self, ChannelError> {
-        let store = Store::listen(address, port, deadlines.meeting)?;
+    pub fn open(address: &str, port: u16, options: ChannelOptions) -> Result<Self, ChannelError> {
+        let store = Store::listen(address, port, options.meeting)?;
         let port = store.server().port();
         let seen = Arc::<Mutex<Seen>>::default();
         let (sender, inbox) = channel();
-        let rounds = Rounds::new(store, deadlines);
+        let rounds = Rounds::new(store, options);
         let shared = Arc::clone(&seen);
         // Ends when the sender is dropped, after the delivery under way.
         let thread = std::thread::spawn(move || serve(rounds, &inbox, &shared));

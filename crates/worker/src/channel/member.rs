@@ -8,7 +8,7 @@ use scalerl_model::shim;
 use scalerl_rollout::{PolicyVersion, WeightHandle};
 
 use super::notes::{self, Answer, Done, Go, Note, Offer};
-use super::{ChannelDeadlines, ChannelError};
+use super::{ChannelError, ChannelOptions};
 use crate::shelf::{Form, Shelf};
 
 /// What came of waiting for weights.
@@ -23,11 +23,18 @@ pub enum Received {
     Dropped { reason: String },
 }
 
+/// Which group to meet in.
+struct Meeting {
+    epoch: u64,
+    place: (usize, usize),
+    transport: Transport,
+}
+
 /// A member of a channel.
 pub struct WeightMember {
     store: Store,
     name: String,
-    deadlines: ChannelDeadlines,
+    options: ChannelOptions,
     form: Form,
     shelf: Arc<Shelf>,
     id: u64,
@@ -44,13 +51,13 @@ impl WeightMember {
         name: &str,
         form: Form,
         shelf: Arc<Shelf>,
-        deadlines: ChannelDeadlines,
+        options: ChannelOptions,
     ) -> Result<Self, ChannelError> {
-        let store = Store::connect(address, port, deadlines.meeting)?;
+        let store = Store::connect(address, port, options.meeting)?;
         let id = store.add(notes::TICKETS, 1)? as u64;
         let name = name.to_owned();
         let (round, newest, group) = (0, None, None);
-        Ok(Self { store, name, deadlines, form, shelf, id, round, newest, group })
+        Ok(Self { store, name, options, form, shelf, id, round, newest, group })
     }
 
     /// The number it has at the moment.
@@ -90,20 +97,23 @@ impl WeightMember {
         }
         notes::write(&self.store, &key(Note::Answer), &Answer::Ready { name })?;
         // The trainer waits for others first, and may be at work with another group.
-        let patience = self.deadlines.answer + self.deadlines.transfer;
+        let patience = self.options.answer + self.options.transfer;
         let go = match notes::read(&self.store, &key(Note::Go), patience) {
             Err(ChannelError::Collective(CollectiveError::Late { .. })) => {
                 return self.join_again("the trainer went quiet".to_owned()).map(Some);
             }
             go => go?,
         };
-        let (epoch, place) = match go {
-            Go::Meet { epoch, rank, size } => (epoch, (rank, size)),
+        let meeting = match go {
+            Go::Meet { epoch, rank, size, is_nccl } => {
+                let transport = if is_nccl { Transport::Nccl } else { Transport::Gloo };
+                Meeting { epoch, place: (rank, size), transport }
+            }
             Go::Dropped { reason } => return self.join_again(reason).map(Some),
         };
         self.round += 1;
         let version = PolicyVersion(offer.version);
-        match self.transfer(epoch, place, version) {
+        match self.transfer(meeting, version) {
             Ok(received) => {
                 notes::write(&self.store, &key(Note::Done), &Done::Taken)?;
                 Ok(received)
@@ -120,15 +130,13 @@ impl WeightMember {
 
     fn transfer(
         &mut self,
-        epoch: u64,
-        place: (usize, usize),
+        Meeting { epoch, place, transport }: Meeting,
         version: PolicyVersion,
     ) -> Result<Option<Received>, ChannelError> {
         let memory = self.shelf.spare(&self.form)?;
         if self.group.as_ref().is_none_or(|(number, _)| *number != epoch) {
             self.group = None;
-            let (name, timeout) = (notes::group(epoch), self.deadlines.transfer);
-            let transport = Transport::of(self.form.device);
+            let (name, timeout) = (notes::group(epoch), self.options.transfer);
             let group = Group::form(&self.store, &name, place, transport, timeout)?;
             self.group = Some((epoch, group));
         }

@@ -28,29 +28,34 @@ mod round;
 
 use std::time::Duration;
 
+use scalerl_model::collective::Transport;
 use thiserror::Error;
 
 pub use leader::{ChannelEvent, MemberStatus, WeightChannel};
 pub use member::{Received, WeightMember};
 
-/// How long the ends of a channel wait for each other.
+/// How the ends of a channel meet, and how long they wait for each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ChannelDeadlines {
+pub struct ChannelOptions {
     /// For the store to be reached, at the start.
     pub meeting: Duration,
     /// For a member to say that it is there.
     pub answer: Duration,
     /// For a group to form, and for all weights to arrive.
     pub transfer: Duration,
+    /// How weights travel; the trainer decides for all. `None`: NCCL for weights on a GPU, which
+    /// wants a GPU for each process. Processes that share one need Gloo.
+    pub transport: Option<Transport>,
 }
 
-impl Default for ChannelDeadlines {
+impl Default for ChannelOptions {
     /// 16 GB at 1 GB/s are 16 s; a member answers from a thread of its own.
     fn default() -> Self {
         Self {
             meeting: Duration::from_mins(10),
             answer: Duration::from_secs(10),
             transfer: Duration::from_mins(2),
+            transport: None,
         }
     }
 }

@@ -32,7 +32,7 @@ pub(super) enum Answer {
 /// Trainer: meet in this group, or do not.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Go {
-    Meet { epoch: u64, rank: usize, size: usize },
+    Meet { epoch: u64, rank: usize, size: usize, is_nccl: bool },
     Dropped { reason: String },
 }
 

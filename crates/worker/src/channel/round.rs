@@ -7,7 +7,7 @@ use scalerl_rollout::PolicyVersion;
 
 use super::leader::ChannelEvent;
 use super::notes::{self, Answer, Done, Go, Note, Offer};
-use super::{ChannelDeadlines, ChannelError};
+use super::{ChannelError, ChannelOptions};
 use crate::shelf::{Form, Weights};
 
 /// A member as the trainer knows it.
@@ -29,7 +29,7 @@ pub(super) struct Rounds {
     pub(super) store: Store,
     pub(super) members: Vec<Member>,
     pub(super) events: Vec<ChannelEvent>,
-    deadlines: ChannelDeadlines,
+    options: ChannelOptions,
     tickets: u64,
     epoch: u64,
     /// The group and whom it joins, as long as it works.
@@ -37,9 +37,9 @@ pub(super) struct Rounds {
 }
 
 impl Rounds {
-    pub(super) fn new(store: Store, deadlines: ChannelDeadlines) -> Self {
+    pub(super) fn new(store: Store, options: ChannelOptions) -> Self {
         let (members, events) = (Vec::new(), Vec::new());
-        Self { store, members, events, deadlines, tickets: 0, epoch: 0, group: None }
+        Self { store, members, events, options, tickets: 0, epoch: 0, group: None }
     }
 
     /// Lets in whoever has taken a number since.
@@ -111,7 +111,7 @@ impl Rounds {
             let key = self.key(id, Note::Offer);
             notes::write(&self.store, &key, &offer)?;
         }
-        let deadline = Instant::now() + self.deadlines.answer;
+        let deadline = Instant::now() + self.options.answer;
         let mut ready = Vec::new();
         for &id in asked {
             if self.member(id).failures >= MOST_FAILURES {
@@ -129,7 +129,7 @@ impl Rounds {
                     self.member(id).name = Some(name);
                     self.drop_member(id, reason)?;
                 }
-                None => self.drop_member(id, late("did not answer", self.deadlines.answer))?,
+                None => self.drop_member(id, late("did not answer", self.options.answer))?,
             }
         }
         Ok(ready)
@@ -151,13 +151,15 @@ impl Rounds {
             self.epoch += 1;
         }
         let (epoch, size) = (self.epoch, ready.len() + 1);
+        let usual = Transport::of(Form::of(&weights.parameters).device);
+        let transport = self.options.transport.unwrap_or(usual);
+        let is_nccl = transport == Transport::Nccl;
         for (place, &id) in ready.iter().enumerate() {
             let key = self.key(id, Note::Go);
-            notes::write(&self.store, &key, &Go::Meet { epoch, rank: place + 1, size })?;
+            notes::write(&self.store, &key, &Go::Meet { epoch, rank: place + 1, size, is_nccl })?;
         }
         if self.group.is_none() {
-            let transport = Transport::of(Form::of(&weights.parameters).device);
-            let (name, timeout) = (notes::group(epoch), self.deadlines.transfer);
+            let (name, timeout) = (notes::group(epoch), self.options.transfer);
             let group = Group::form(&self.store, &name, (0, size), transport, timeout)?;
             self.group = Some((ready.to_vec(), group));
         }
@@ -167,7 +169,7 @@ impl Rounds {
 
     /// Hears from each member that it has the weights; returns how many do.
     fn confirm(&mut self, sent: &[u64], version: PolicyVersion) -> Result<usize, ChannelError> {
-        let deadline = Instant::now() + self.deadlines.transfer;
+        let deadline = Instant::now() + self.options.transfer;
         let mut taken = 0;
         for &id in sent {
             let key = self.key(id, Note::Done);

@@ -87,14 +87,16 @@ fn together<T>(
 ) -> Result<T, TrainerError> {
     let mut watched = pulse.team();
     if let Some(reason) = &watched.lost {
-        let reason = format!("the trainer ranks are no longer together: {reason}");
-        return Err(TrainerError::Device { reason });
+        return Err(TrainerError::RankLost { reason: format!("earlier: {reason}") });
     }
     let told = watched.give(order);
-    told.map_err(|error| TrainerError::Device { reason: error.to_string() })?;
+    told.map_err(|error| TrainerError::RankLost { reason: error.to_string() })?;
     let done = part(&mut watched);
-    if let Err(TrainerError::Device { reason } | TrainerError::OutOfMemory { reason, .. }) = &done {
-        watched.lost = Some(reason.clone());
+    // What one rank cannot judge alone has ended the others as well.
+    let is_shared = matches!(done, Ok(_) | Err(TrainerError::NotFinite { .. }))
+        || matches!(done, Err(TrainerError::Storage { .. }));
+    if let (false, Err(error)) = (is_shared, &done) {
+        watched.lost = Some(error.to_string());
     }
     done
 }

@@ -61,7 +61,12 @@ impl Pulse {
     }
 
     pub(super) fn team(&self) -> MutexGuard<'_, Watched> {
-        self.watched.lock().expect("nothing panics while it holds the team")
+        self.watched.lock().unwrap_or_else(|poisoned| {
+            let mut watched = poisoned.into_inner();
+            // Wherever it was, the others are somewhere else by now.
+            watched.lost.get_or_insert_with(|| "a panic in the middle of an operation".to_owned());
+            watched
+        })
     }
 }
 

@@ -101,5 +101,9 @@ fn sentences(ranks: &Ranks, own: &str) -> Result<Vec<String>, RankError> {
 }
 
 pub(super) fn rank_error(error: &RankError) -> TrainerError {
-    TrainerError::Device { reason: error.to_string() }
+    let reason = error.to_string();
+    match error {
+        RankError::Collective(_) => TrainerError::RankLost { reason },
+        _ => TrainerError::Device { reason },
+    }
 }
