@@ -9,7 +9,7 @@ use super::SurrogateLoss;
 #[derive(Debug)]
 pub struct Tally {
     tokens: u64,
-    /// [8] loss, w · KL, entropy, ratio, ratio², clipped, −log ρ, k3.
+    /// [9] loss, w · KL, entropy, ratio, ratio², clipped, −log ρ, k3, |log ρ|.
     sums: Tensor,
     /// [2] −(smallest ratio), largest ratio: both grow.
     extremes: Tensor,
@@ -46,6 +46,7 @@ impl Tally {
             &part.is_clipped_m.f_to_kind(Kind::Double)?,
             &own_m.f_neg()?,
             &own_m.f_expm1()?.f_sub(own_m)?,
+            &own_m.f_abs()?,
         ];
         let sums = Tensor::f_stack(&columns, 0)?.f_sum_dim_intlist(1, false, None::<Kind>)?;
         let extremes = Tensor::f_stack(&[&ratio_m.f_neg()?, ratio_m], 0)?.f_amax(1, false)?;
@@ -64,10 +65,13 @@ impl Tally {
     pub fn read(&self) -> Result<Totals, TchError> {
         let all = Tensor::f_cat(&[&self.sums, &self.extremes], 0)?;
         let numbers = Vec::<f64>::try_from(all)?;
-        let &[loss, kl, entropy, ratio, ratio_squared, clipped, minus_log, k3, minus_min, max] =
-            &numbers[..]
+        let (sums, extremes) = numbers.split_at_checked(9).unwrap_or_default();
+        let &[loss, kl, entropy, ratio, ratio_squared, clipped, minus_log, k3, abs_log] = sums
         else {
-            return Err(TchError::Shape(format!("{} sums instead of 10", numbers.len())));
+            return Err(TchError::Shape(format!("{} sums instead of 9", sums.len())));
+        };
+        let &[minus_min, max] = extremes else {
+            return Err(TchError::Shape(format!("{} extremes instead of 2", extremes.len())));
         };
         Ok(Totals {
             loss,
@@ -82,6 +86,7 @@ impl Tally {
                 clipped: clipped as u64,
                 minus_log,
                 k3,
+                abs_log,
             },
         })
     }
