@@ -5,8 +5,8 @@
 //! OUTPUT/warm-up/<key>/examples.jsonl  what it learns from
 //! OUTPUT/warm-up/<key>/sft/model/      the warmed-up model
 //! ```
-//! The key is a hash of the recipe's `[model]` and `[warm_up]`, so runs that agree on both start
-//! from the same weights and pay for them once.
+//! The key is a hash of the recipe's `[model]`, `[warm_up]` and whatever else the warm-up depends on
+//! (lengths, tokens), so runs that agree on them start from the same weights and pay for them once.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -49,7 +49,11 @@ impl Policy {
         fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
         // Another run may be making the same: wait for it instead of doing it twice.
         let lock = File::create(place.join("lock"))?;
-        lock.lock()?;
+        if lock.try_lock().is_err() {
+            let line = format!("waiting for another run's warm-up in {}", place.display());
+            writeln!(std::io::stderr(), "{line}")?;
+            lock.lock()?;
+        }
         let finished = place.join("sft").join("model");
         if !finished.join("config.json").is_file() {
             let start = Self::start(recipe, &place.join("new"))?;
@@ -126,9 +130,18 @@ pub(crate) fn shape(weights: &Weights) -> Option<FreshShape> {
 
 /// The folder of what this recipe makes.
 fn place(recipe: &Recipe) -> PathBuf {
-    let made_of = serde_json::json!([recipe.model, recipe.warm_up, tokens(recipe)]);
+    let lengths = (longest_example(recipe), recipe.pipeline.micro_batch_tokens);
+    let made_of = serde_json::json!([recipe.model, recipe.warm_up, tokens(recipe), lengths]);
     let key = format!("{:016x}", hash(made_of.to_string().as_bytes()));
-    Path::new(&recipe.output.folder).join("warm-up").join(key)
+    let place = Path::new(&recipe.output.folder).join("warm-up").join(key);
+    // A warm-up that was killed goes on only under the path it was started with.
+    std::path::absolute(&place).unwrap_or(place)
+}
+
+/// Examples with more tokens are left out.
+fn longest_example(recipe: &Recipe) -> usize {
+    let sampling = &recipe.sampling;
+    sampling.max_prompt_tokens as usize + sampling.max_completion_tokens() as usize
 }
 
 /// The tokens of all synthetic tasks of the recipe, each once.
@@ -216,8 +229,7 @@ fn warm_up(recipe: &Recipe, start: &Policy, place: &Path, device: Device) -> Res
         validation: None,
         steps: u64::from(settings.steps),
         examples_per_step: settings.examples_per_step as usize,
-        max_tokens: recipe.sampling.max_prompt_tokens as usize
-            + recipe.sampling.max_completion_tokens() as usize,
+        max_tokens: longest_example(recipe),
         micro_batch_tokens: recipe.pipeline.micro_batch_tokens as usize,
         optimizer: AdamWConfig {
             lr: settings.lr,
