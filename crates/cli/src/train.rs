@@ -85,11 +85,15 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     };
     let record = place.path().join("held_out.json");
     let problems = material::read(&recipe, &record)?;
-    let policy = Policy::prepare(&recipe, device)?;
+    let policy = match Policy::recorded(place.path()) {
+        Some(policy) => policy,
+        None => Policy::prepare(&recipe, device)?,
+    };
     let renderer = Renderer::load(&recipe, &policy.folder)?;
     let material = Material::render(&problems, &renderer, &recipe)?;
     let folder = place.enter(&recipe, &environment(device))?;
     material::record(&problems, &record)?;
+    policy.record(folder.path())?;
     writeln!(std::io::stderr(), "run folder: {}", folder.path().display())?;
     let parts = Parts { folder, recipe: &recipe, policy: &policy, renderer, material, device };
     let end = conduct(parts)?;

@@ -3,6 +3,7 @@
 //! A step tells where the run is, an evaluation what it has reached, a forecast what more compute
 //! would buy. All of it stands in the journal as well; nothing here is kept.
 
+use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
@@ -201,9 +202,12 @@ pub(crate) fn held(hours: f64) -> String {
 fn set(set: &SetReport) -> String {
     let (rate, samples) = (set.pass_rate, set.samples.max(1) as f64);
     let error = (rate * (1.0 - rate) / samples).sqrt();
-    let pass_at: String =
-        set.pass_at.iter().map(|at| format!(" pass@{} {:.3}", at.k, at.value)).collect();
-    format!("{} {rate:.3} ± {error:.3}{pass_at}", set.name)
+    let mut line = format!("{} {rate:.3} ± {error:.3}", set.name);
+    for at in &set.pass_at {
+        // Writing to a string does not fail.
+        let _ = write!(line, " pass@{} {:.3}", at.k, at.value);
+    }
+    line
 }
 
 fn forecast(report: &ForecastReport) -> String {

@@ -12,12 +12,8 @@ use scalerl_recipe::{Recipe, Resolved, diff};
 use crate::failure::BadInput;
 use crate::recipe::resolve;
 
-/// What a resumed run may have otherwise than before. Not `output.folder`: the model that the run
-/// started from is kept there.
-fn may_change(key: &str) -> bool {
-    ["budget.", "stopping.", "output."].iter().any(|section| key.starts_with(section))
-        && key != "output.folder"
-}
+/// Keys that a resumed run may have otherwise than before.
+const MAY_CHANGE: [&str; 3] = ["budget.", "stopping.", "output."];
 
 /// The folder of a run.
 #[derive(Debug)]
@@ -71,7 +67,7 @@ fn free_folder(recipe: &Recipe, names: &[String]) -> PathBuf {
     let stem = Path::new(name).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let stem = stem.strip_suffix(".toml").unwrap_or(&stem).to_owned();
     let parent = Path::new(&recipe.output.folder);
-    let mut folders = (1..).map(|number| parent.join(format!("{stem}-{number}")));
+    let mut folders = (1..=u32::MAX).map(|number| parent.join(format!("{stem}-{number}")));
     folders.find(|path| !path.exists()).unwrap_or_else(|| parent.join(stem))
 }
 
@@ -81,8 +77,9 @@ pub(crate) fn resumed_recipe(folder: &Path, names: &[String], set: &[String]) ->
     let kept = kept.to_string_lossy().into_owned();
     let before = resolve(std::slice::from_ref(&kept), &[])?;
     let after = if names.is_empty() { resolve(&[kept], set)? } else { resolve(names, set)? };
+    let is_allowed = |key: &str| MAY_CHANGE.iter().any(|section| key.starts_with(section));
     let changed = diff(&before, &after);
-    if let Some(refused) = changed.iter().find(|difference| !may_change(&difference.key)) {
+    if let Some(refused) = changed.iter().find(|difference| !is_allowed(&difference.key)) {
         let message = format!(
             "{} was started with {} = {}, not {}",
             folder.display(),
@@ -90,8 +87,8 @@ pub(crate) fn resumed_recipe(folder: &Path, names: &[String], set: &[String]) ->
             refused.left,
             refused.right
         );
-        let hint = "a resumed run may change [budget], [stopping] and [output] (not its folder); \
-                    start a new run for anything else";
+        let hint = "a resumed run may change [budget], [stopping] and [output] only; start a new \
+                    run for anything else";
         return Err(BadInput::new(message).hint(hint).into());
     }
     Ok(after)

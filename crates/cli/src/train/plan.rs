@@ -199,7 +199,7 @@ fn time(
     )?;
     let generate = step.generated() / speeds.generate;
     let train = step.trained() / speeds.train;
-    let evaluated = recipe.task.held_out as f64 * f64::from(recipe.evaluation.generations);
+    let evaluated = f64::from(recipe.task.held_out) * f64::from(recipe.evaluation.generations);
     let evaluation = evaluated * step.completion / speeds.generate;
     writeln!(
         out,

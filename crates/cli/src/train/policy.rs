@@ -28,11 +28,16 @@ use scalerl_task::synthetic::{
     chain::ChainConfig, countdown::CountdownConfig,
 };
 
+use serde::{Deserialize, Serialize};
+
 use crate::failure::BadInput;
 use crate::train::live::WarmUpLine;
 
+/// In the run's folder.
+const RECORD: &str = "policy.json";
+
 /// Where the policy's config, tokenizer and weights are.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Policy {
     pub(crate) folder: PathBuf,
     /// Seed of weights that are drawn and not read.
@@ -40,12 +45,34 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
+    /// What the run in this folder has started from, if it is still there: found again whatever
+    /// folder the program is called from, and whatever a hub name stands for by now.
+    pub(crate) fn recorded(run: &Path) -> Option<Self> {
+        let text = fs::read_to_string(run.join(RECORD)).ok()?;
+        let policy: Self = serde_json::from_str(&text).ok()?;
+        policy.folder.join("config.json").is_file().then_some(policy)
+    }
+
+    /// Keeps what the run in this folder starts from.
+    pub(crate) fn record(&self, run: &Path) -> Result<()> {
+        let (path, draft) = (run.join(RECORD), run.join(format!("{RECORD}.part")));
+        let folder = std::path::absolute(&self.folder)?;
+        let text = serde_json::to_string_pretty(&Self { folder, random: self.random })?;
+        fs::write(&draft, text + "\n")
+            .and_then(|()| fs::rename(&draft, &path))
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
+
     /// Finds the model; makes it and warms it up where the recipe says so.
     pub(crate) fn prepare(recipe: &Recipe, device: Device) -> Result<Self> {
         if recipe.warm_up.examples == WarmUpExamples::None {
             return Self::start(recipe, &place(recipe).join("new"));
         }
         let place = place(recipe);
+        if !matches!(recipe.model.weights, Weights::New { .. }) {
+            // A model that cannot be found is refused before anything is made.
+            Self::start(recipe, &place)?;
+        }
         fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
         // Another run may be making the same: wait for it instead of doing it twice.
         let lock = File::create(place.join("lock"))?;
@@ -209,18 +236,17 @@ fn examples(recipe: &Recipe) -> Option<SyntheticConfig> {
 
 fn warm_up(recipe: &Recipe, start: &Policy, place: &Path, device: Device) -> Result<()> {
     let settings = &recipe.warm_up;
-    let train = match &settings.examples {
-        WarmUpExamples::File { path } => PathBuf::from(path),
-        _ => {
-            let path = place.join("examples.jsonl");
-            let task = examples(recipe).expect("neither a file nor none");
-            task.validate().map_err(|error| BadInput::new(&error).hint(error.hint()))?;
-            let count = u64::from(settings.steps) * u64::from(settings.examples_per_step);
-            let mut out = BufWriter::new(File::create(&path)?);
-            task.write_sft(settings.seed, count, &mut out)?;
-            out.flush()?;
-            path
-        }
+    let train = if let WarmUpExamples::File { path } = &settings.examples {
+        PathBuf::from(path)
+    } else {
+        let path = place.join("examples.jsonl");
+        let task = examples(recipe).expect("neither a file nor none");
+        task.validate().map_err(|error| BadInput::new(&error).hint(error.hint()))?;
+        let count = u64::from(settings.steps) * u64::from(settings.examples_per_step);
+        let mut out = BufWriter::new(File::create(&path)?);
+        task.write_sft(settings.seed, count, &mut out)?;
+        out.flush()?;
+        path
     };
     let options = SftOptions {
         model: start.folder.clone(),
