@@ -222,17 +222,14 @@ fn failed(error: EngineError) -> anyhow::Error {
 
 fn finish(end: &RunEnd, out: &mut dyn Write) -> Result<()> {
     let folder = end.folder.display();
-    writeln!(
-        out,
-        "ended after step {}: {} ({})",
-        end.version.0,
-        live::reason(end.reason),
-        live::held(end.ledger.device_hours()),
-    )?;
+    let (reason, spent) = (live::reason(end.reason), live::held(end.ledger.device_hours()));
+    writeln!(out, "ended after step {}: {reason} ({spent})\n", end.version.0)?;
+    if let Err(error) = crate::report::close(&end.folder, out) {
+        // The run has ended as it should; a page that cannot be written does not change that.
+        writeln!(std::io::stderr(), "no report: {error:#}")?;
+    }
     if end.reason == StopReason::Asked {
         writeln!(out, "go on with: scalerl train --resume {folder}")?;
     }
-    writeln!(out, "curve:      scalerl fit {folder}")?;
-    writeln!(out, "page:       scalerl report {folder}")?;
     Ok(())
 }

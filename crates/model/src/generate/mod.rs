@@ -9,6 +9,7 @@
 mod cache;
 mod check;
 mod cuda;
+mod end_tag;
 mod generator;
 mod loops;
 mod noise;
@@ -21,6 +22,7 @@ mod stop;
 
 pub use check::{KernelCheck, check_kernels};
 pub use cuda::breakdown::PartTime;
+pub use end_tag::EndTag;
 pub use generator::{CacheAfterExchange, Generator, GeneratorOptions, StepReport};
 pub use pool::PoolUsage;
 pub use request::{
