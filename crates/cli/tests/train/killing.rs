@@ -1,6 +1,4 @@
 //! SIGKILL at random moments, and what the folder says afterwards.
-//!
-//! `SCALERL_TEST_KILLS` is the number of kills of each run; `make test-kill` has thirty.
 
 use std::time::Duration;
 
@@ -13,9 +11,8 @@ use crate::bench::{
     wait_until,
 };
 
-fn kills() -> usize {
-    std::env::var("SCALERL_TEST_KILLS").map_or(10, |text| text.parse().unwrap())
-}
+/// Of each run.
+const KILLS: usize = 30;
 
 /// Small steps, each saved every other time, and more of them than a killed run can take.
 const ENDLESS: [&str; 7] = [
@@ -33,16 +30,21 @@ const ENDLESS: [&str; 7] = [
 fn kill_and_resume(run: &str, set: &[&str], seed: u64) -> u64 {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let all: Vec<&str> = ENDLESS.iter().chain(set).copied().collect();
-    for kill in 0..kills() {
+    for kill in 0..KILLS {
         let command = match kill {
             0 => train("scalerl", run, &all),
             _ => resume(run, &[]),
         };
         let mut child = { command }.spawn().unwrap();
-        // Counted in events, so that a slow machine is killed in the same places as a fast one.
-        let enough = lines(run) + 1 + (random.next_u32() % 60) as usize;
-        wait_until(&mut child, "enough events", || lines(run) >= enough);
-        std::thread::sleep(Duration::from_micros(u64::from(random.next_u32() % 40_000)));
+        if kill > 0 && random.next_u32() % 5 == 0 {
+            // While it starts, most likely.
+            std::thread::sleep(Duration::from_micros(u64::from(random.next_u32() % 600_000)));
+        } else {
+            // Counted in events, so that a slow machine is killed in the same places as a fast one.
+            let enough = lines(run) + 1 + (random.next_u32() % 90) as usize;
+            wait_until(&mut child, "enough events", || lines(run) >= enough);
+            std::thread::sleep(Duration::from_micros(u64::from(random.next_u32() % 40_000)));
+        }
         child.kill().unwrap();
         assert!(!child.wait().unwrap().success(), "the kill came too late");
     }
@@ -62,8 +64,9 @@ fn a_killed_pipeline_skips_no_prompt_and_trains_on_none_twice() {
     assert_eq!(reading.summary().version.0, steps);
     let all = reading.history.events.iter().chain(&reading.history.undone);
     let resumes = all.filter(|event| matches!(event.what, What::Resumed { .. })).count();
-    assert_eq!(resumes, kills(), "every kill was resumed");
-    println!("{steps} steps, {} events undone", reading.history.undone.len());
+    println!("{steps} steps, {resumes} resumes, {} events undone", reading.history.undone.len());
+    // A process killed while it started has resumed nothing.
+    assert!((KILLS / 2..=KILLS).contains(&resumes), "{resumes} resumes");
     assert!(!reading.history.undone.is_empty(), "some kill has cost something");
 }
 
@@ -100,15 +103,16 @@ fn a_killed_warm_up_goes_on_with_the_same_command() {
         let output = format!("output.folder=\"{output}\"");
         train("scalerl", run, &[&set[..], &[output.as_str()]].concat())
     };
+    // Nothing is there at first.
     let metrics = || {
-        let found = files(folder()).into_iter().find(|(path, _)| {
-            path.starts_with("warm-killed") && path.ends_with("sft/metrics.jsonl")
-        });
-        found.map_or(0, |(_, bytes)| bytes.split(|byte| *byte == b'\n').count() - 1)
+        let found = std::fs::read_dir(folder().join("warm-killed/warm-up")).ok();
+        let first = found.and_then(|mut found| found.next())?.ok()?;
+        std::fs::read_to_string(first.path().join("sft/metrics.jsonl")).ok()
     };
+    let steps = || metrics().map_or(0, |text| text.lines().count());
     for enough in [1, 60, 110] {
         let mut child = with("warm-killed", "after-warm-up").spawn().unwrap();
-        wait_until(&mut child, "the warm-up", || metrics() >= enough);
+        wait_until(&mut child, "the warm-up", || steps() >= enough);
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!folder().join("after-warm-up").exists(), "a run begins after its warm-up");

@@ -94,7 +94,7 @@ fn a_plan_tells_sizes_and_times_and_leaves_nothing() {
         "16 prompts x 8 completions = 128",
         "at most 8 steps behind",
         "memory ",
-        "GiB",
+        "MiB",
         "tokens generated",
         "time ",
         "100 steps:",
