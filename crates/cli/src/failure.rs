@@ -31,6 +31,35 @@ impl fmt::Display for BadInput {
 
 impl std::error::Error for BadInput {}
 
+/// Work that failed, with what to do about it.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    error: Box<dyn std::error::Error + Send + Sync>,
+    hint: String,
+}
+
+impl Failed {
+    #[cfg_attr(not(feature = "train"), expect(dead_code, reason = "only training fails with one"))]
+    pub(crate) fn new(
+        error: impl std::error::Error + Send + Sync + 'static,
+        hint: impl Into<String>,
+    ) -> Self {
+        Self { error: Box::new(error), hint: hint.into() }
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for Failed {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}
+
 /// Prints a failure and gives its exit code.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     let is_closed_pipe = error
@@ -46,7 +75,9 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
         let _ = writeln!(err, "  because: {cause}");
     }
     let bad_input = error.chain().find_map(|cause| cause.downcast_ref::<BadInput>());
-    if let Some(hint) = bad_input.and_then(|bad| bad.hint.as_ref()) {
+    let failed = error.chain().find_map(|cause| cause.downcast_ref::<Failed>());
+    let hint = bad_input.and_then(|bad| bad.hint.as_ref()).or(failed.map(|failed| &failed.hint));
+    if let Some(hint) = hint.filter(|hint| !hint.is_empty()) {
         let _ = writeln!(err, "hint: {hint}");
     }
     ExitCode::from(if bad_input.is_some() { 2 } else { 1 })

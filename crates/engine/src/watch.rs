@@ -141,6 +141,7 @@ mod tests {
             effective_sample_share: 0.9,
             kl_k1: 0.0,
             kl_k3: 0.0,
+            mean_abs_log: 0.0,
         };
         StepReport {
             version: PolicyVersion(1),

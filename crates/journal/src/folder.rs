@@ -83,7 +83,7 @@ impl RunFolder {
         if before == recipe {
             return Ok(());
         }
-        let kept = (1_u32..)
+        let kept = (1_u32..=u32::MAX)
             .map(|number| self.path.join(format!("recipe.before-{number}.toml")))
             .find(|path| !path.exists());
         if let Some(kept) = kept {

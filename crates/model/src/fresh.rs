@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::config::ModelConfig;
 use crate::error::LoadError;
+use crate::save::write_json;
 
 /// Experts of every layer, and how many of them read a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,10 +132,7 @@ pub fn write(folder: &Path, shape: &FreshShape, tokens: &FreshTokens) -> Result<
     let path = folder.join("config.json");
     ModelConfig::from_json(config.clone(), &path)?;
     std::fs::create_dir_all(folder).map_err(LoadError::io(folder))?;
-    let put = |name: &str, value: &Value| {
-        let path = folder.join(name);
-        std::fs::write(&path, format!("{value:#}\n")).map_err(LoadError::io(&path))
-    };
+    let put = |name: &str, value: &Value| write_json(&folder.join(name), value);
     put("tokenizer.json", &tokens.tokenizer())?;
     let tokenizer_class = json!({
         "tokenizer_class": "PreTrainedTokenizerFast",

@@ -86,10 +86,15 @@ pub fn save_model_in_shards(
     replace_folder(&work.keep(), folder)
 }
 
-fn write_json(path: &Path, value: &Value) -> Result<(), LoadError> {
+/// Writes a file that is whole or not there: a process killed in between leaves no half of one.
+pub(crate) fn write_json(path: &Path, value: &Value) -> Result<(), LoadError> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".part");
+    let draft = path.with_file_name(name);
     let text = format!("{value:#}\n");
-    std::fs::write(path, text).map_err(LoadError::io(path))?;
-    File::open(path).and_then(|file| file.sync_all()).map_err(LoadError::io(path))
+    std::fs::write(&draft, text).map_err(LoadError::io(&draft))?;
+    File::open(&draft).and_then(|file| file.sync_all()).map_err(LoadError::io(&draft))?;
+    std::fs::rename(&draft, path).map_err(LoadError::io(path))
 }
 
 fn write_config(model: &ModelToSave, folder: &Path) -> Result<(), LoadError> {

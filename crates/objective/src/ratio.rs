@@ -40,6 +40,8 @@ pub struct RatioSums {
     pub minus_log: f64,
     /// Σ (ratio − 1 − log ratio) of the tokens' own ratios.
     pub k3: f64,
+    /// Σ |log| of the tokens' own ratios.
+    pub abs_log: f64,
 }
 
 impl Default for RatioSums {
@@ -53,6 +55,7 @@ impl Default for RatioSums {
             clipped: 0,
             minus_log: 0.0,
             k3: 0.0,
+            abs_log: 0.0,
         }
     }
 }
@@ -70,6 +73,7 @@ impl RatioSums {
         self.clipped += u64::from(is_clipped);
         self.minus_log -= own_log_ratio;
         self.k3 += own_log_ratio.exp_m1() - own_log_ratio;
+        self.abs_log += own_log_ratio.abs();
     }
 
     /// Adds the sums of another piece of the batch.
@@ -82,6 +86,7 @@ impl RatioSums {
         self.clipped += other.clipped;
         self.minus_log += other.minus_log;
         self.k3 += other.k3;
+        self.abs_log += other.abs_log;
     }
 
     /// The statistics; `None` before the first token.
@@ -96,6 +101,7 @@ impl RatioSums {
             effective_sample_share: self.ratio.powi(2) / (count * self.ratio_squared),
             kl_k1: self.minus_log / count,
             kl_k3: self.k3 / count,
+            mean_abs_log: self.abs_log / count,
         })
     }
 }
@@ -126,6 +132,7 @@ mod tests {
             effective_sample_share: 1.0,
             kl_k1: 0.0,
             kl_k3: 0.0,
+            mean_abs_log: 0.0,
         };
         assert_eq!(stats, expected);
         assert_eq!(RatioSums::default().finish(), None);
@@ -138,6 +145,13 @@ mod tests {
         assert!((stats.clip_fraction - 0.25).abs() < 1e-12);
     }
 
+    #[test]
+    fn differences_of_both_signs_do_not_cancel() {
+        let stats = sums(&[1e-5, -3e-5]).finish().unwrap();
+        assert!((stats.mean_abs_log - 2e-5).abs() < 1e-12, "{stats:?}");
+        assert!((stats.kl_k1 - 1e-5).abs() < 1e-12, "{stats:?}");
+    }
+
     proptest! {
         #[test]
         fn pieces_add_up(values in prop::collection::vec(-3.0..3.0, 2..40), cut in 1_usize..39) {
@@ -147,6 +161,7 @@ mod tests {
             let (pieces, whole) = (left.finish().unwrap(), sums(&values).finish().unwrap());
             prop_assert!((pieces.mean - whole.mean).abs() < 1e-9);
             prop_assert!((pieces.kl_k3 - whole.kl_k3).abs() < 1e-9);
+            prop_assert!((pieces.mean_abs_log - whole.mean_abs_log).abs() < 1e-9);
             prop_assert!(
                 (pieces.effective_sample_share - whole.effective_sample_share).abs() < 1e-9
             );

@@ -65,6 +65,9 @@ pub enum VerifierError {
     /// `program` names neither a command nor a URL, or both.
     #[error("verifier of type \"program\" needs either `command` or `url`, it has {found}")]
     NoProgram { found: &'static str },
+    /// `program` names an executable that is not there.
+    #[error("verifier.command: {name} {problem}")]
+    MissingProgram { name: String, problem: &'static str },
     /// No sandbox, and running without one was not allowed.
     #[error("no sandbox for programs written by a model: {problem}")]
     NoSandbox { problem: String },
@@ -85,6 +88,9 @@ impl VerifierError {
             }
             Self::NoProgram { .. } => {
                 "command = [\"./score.py\"] or url = \"http://127.0.0.1:8000/score\""
+            }
+            Self::MissingProgram { .. } => {
+                "give the path of the program, or a name on PATH, and make it executable (chmod +x)"
             }
             Self::NoSandbox { .. } => {
                 "install bubblewrap (apt-get install bubblewrap) and a python3 that other users \

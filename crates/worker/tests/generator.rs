@@ -10,9 +10,12 @@ use std::time::Duration;
 use scalerl_model::device;
 use scalerl_model::generate::CacheAfterExchange;
 use scalerl_model::tokenizer::Tokenizer;
+use scalerl_objective::plan;
+use scalerl_recipe::Truncated;
 use scalerl_rollout::{
-    Completion, FinishReason, Generator, GeneratorError, Interruption, PolicyVersion, RatioStats,
-    SampleRequest, Sampling, TrainBatch, TrainSequence, Trainer, WeightHandle,
+    Batch, Completion, FinishReason, Generator, GeneratorError, Group, GroupId, Interruption,
+    PolicyVersion, Prompt, PromptId, RatioStats, Reward, Rollout, SampleRequest, Sampling,
+    TrainBatch, TrainSequence, Trainer, WeightHandle,
 };
 use scalerl_worker::{LocalGenerator, LocalTrainer, Shelf};
 use tiny::{END, folder, model, request, setup};
@@ -163,6 +166,47 @@ async fn log_probs_are_the_trainers_at_every_version_and_not_at_others() {
     let late = generator.generate(mixed_request()).await.unwrap();
     let found = distance(&trainer.step(&batch(&late, 3, 0.8)).unwrap().ratio);
     assert!(found > 1000.0 * SAME_WEIGHTS, "{found}");
+}
+
+#[tokio::test]
+async fn injected_tokens_carry_no_loss_and_all_others_do() {
+    let generator = LocalGenerator::start(setup(&Shelf::new())).unwrap();
+    let completions = generator.generate(mixed_request()).await.unwrap();
+    let interrupted = completions.iter().filter(|one| one.is_interrupted()).count();
+    assert!((1..completions.len()).contains(&interrupted), "{interrupted} were interrupted");
+    let rollout = |(index, completion): (usize, &Completion)| Rollout {
+        completion: completion.clone(),
+        reward: Reward { value: f64::from(u8::from(index % 3 == 0)), is_correct: index % 3 == 0 },
+    };
+    let prompt = Prompt {
+        id: PromptId("one".into()),
+        dataset: "made up".into(),
+        text: String::new(),
+        token_ids: request(1).prompt_token_ids,
+        answer: String::new(),
+    };
+    let rollouts = completions.iter().enumerate().map(rollout).collect();
+    let group = Group { id: GroupId(0), prompt, rollouts };
+    let batch = Batch { version: PolicyVersion(0), groups: vec![group] };
+    let mut objective = tiny::recipe().objective;
+    objective.truncated = Truncated::Kept;
+    let planned = plan(&objective, 0.8, &batch).unwrap();
+    assert_eq!(planned.train.sequences.len(), completions.len());
+    let mut forced = 0;
+    for (sequence, completion) in planned.train.sequences.iter().zip(&completions) {
+        assert_eq!(sequence.completion_token_ids, completion.token_ids);
+        for (weight, is_injected) in sequence.weights.iter().zip(&completion.is_injected) {
+            assert_eq!(*weight > 0.0, !is_injected, "{:?}", sequence.weights);
+            forced += usize::from(*is_injected);
+        }
+    }
+    assert_eq!(forced, 3 * interrupted, "each has the whole phrase");
+    // And the trainer counts the same tokens.
+    let mut trainer = LocalTrainer::try_new(&tiny::recipe(), model(1), Shelf::new()).unwrap();
+    let report = trainer.step(&planned.train).unwrap();
+    let sampled: usize = completions.iter().map(Completion::sampled_tokens).sum();
+    assert_eq!(report.trained_tokens, sampled as u64);
+    assert!(report.ratio.mean_abs_log <= SAME_WEIGHTS, "{:?}", report.ratio);
 }
 
 #[tokio::test]

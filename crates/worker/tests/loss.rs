@@ -164,6 +164,7 @@ fn assert_totals(found: &Totals, expected: &BatchLoss, why: &str) {
         ("max", f.max, e.max),
         ("k1", f.minus_log, e.minus_log),
         ("k3", f.k3, e.k3),
+        ("|log|", f.abs_log, e.abs_log),
     ] {
         assert!(is_close(found, expected, DOUBLE), "{name} {found} {expected} {why}");
     }

@@ -3,6 +3,7 @@
 //! A step tells where the run is, an evaluation what it has reached, a forecast what more compute
 //! would buy. All of it stands in the journal as well; nothing here is kept.
 
+use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
@@ -91,7 +92,8 @@ impl WarmUpLine {
 pub(crate) struct Live {
     screen: Screen,
     budget: Budget,
-    before: Ledger,
+    /// The last ledger seen; `None` until one is known.
+    before: Option<Ledger>,
     primary: Option<SetReport>,
 }
 
@@ -102,7 +104,7 @@ impl Live {
         Self {
             screen: Screen::new(steps, template),
             budget: budget.clone(),
-            before: Ledger::default(),
+            before: Some(Ledger::default()),
             primary: None,
         }
     }
@@ -112,12 +114,12 @@ impl Live {
         match &event.what {
             What::Step { lag, batch, report, ledger } => {
                 let line = format!(
-                    "step {}  pass rate {}  train {:.3}  {:.4} device-hours  {} tokens/s  \
-                     lag {lag}  idle: generator {:.0} %, trainer {:.0} %{}",
+                    "step {}  pass rate {}  train {:.3}  {}  {} tokens/s  lag {lag}  \
+                     idle: generator {:.0} %, trainer {:.0} %{}",
                     self.position(report.version.0),
                     self.measured(),
                     batch.pass_rate,
-                    ledger.device_hours(),
+                    held(ledger.device_hours()),
                     self.speed(ledger),
                     100.0 * ledger.generator_idle_share(),
                     100.0 * ledger.trainer_idle_share(),
@@ -128,13 +130,13 @@ impl Live {
                     },
                 );
                 self.screen.update(report.version.0, &line);
-                self.before = *ledger;
+                self.before = Some(*ledger);
             }
             What::Evaluation { version, primary, sets, spent, .. } => {
-                let hours = spent.device_hours();
+                let spent = held(spent.device_hours());
                 let shown: Vec<String> = sets.iter().map(set).collect();
-                let shown = shown.join("  ");
-                self.screen.say(&format!("step {version:>5}  {shown}  at {hours:.4} device-hours"));
+                let (position, shown) = (self.position(version.0), shown.join("  "));
+                self.screen.say(&format!("step {position}  {shown}  at {spent}"));
                 self.primary = sets.iter().find(|set| set.name == *primary).cloned();
             }
             What::Forecast(report) => self.screen.say(&forecast(report)),
@@ -151,26 +153,48 @@ impl Live {
             What::GeneratorRetried { attempt, reason, .. } => {
                 self.screen.say(&format!("generator asked again (attempt {attempt}): {reason}"));
             }
-            What::Resumed { version, buffered_groups, .. } => self.screen.say(&format!(
-                "going on after step {version} with {buffered_groups} groups in hand"
-            )),
+            What::Resumed { version, buffered_groups, .. } => {
+                self.before = None;
+                self.screen.say(&format!(
+                    "going on after step {} with {buffered_groups} groups in hand",
+                    version.0
+                ));
+            }
             _ => {}
         }
     }
 
+    /// Says that a request to stop was heard.
+    pub(crate) fn say_stopping(&self) {
+        self.screen.say("asked to stop: finishing the step, then saving");
+    }
+
+    /// Right-aligned, so that lines stand below each other.
     fn position(&self, step: u64) -> String {
-        self.budget.steps.map_or_else(|| step.to_string(), |steps| format!("{step} of {steps}"))
+        let Some(steps) = self.budget.steps else { return format!("{step:>5}") };
+        let width = steps.to_string().len();
+        format!("{step:>width$} of {steps}")
     }
 
     fn measured(&self) -> String {
         self.primary.as_ref().map_or_else(|| "-".into(), |set| format!("{:.3}", set.pass_rate))
     }
 
-    /// Tokens generated per second since the last step.
+    /// Tokens generated per second since the last step of this process.
     fn speed(&self, ledger: &Ledger) -> String {
-        let spent = ledger.since(&self.before);
+        let Some(before) = &self.before else { return "-".into() };
+        let spent = ledger.since(before);
         let speed = spent.tokens_generated as f64 / spent.wall_s.max(1e-9);
         if speed >= 1e4 { format!("{:.1}k", speed / 1e3) } else { format!("{speed:.0}") }
+    }
+}
+
+/// Device-hours for a reader; runs of minutes are told in seconds.
+pub(crate) fn held(hours: f64) -> String {
+    if hours < 0.1 {
+        format!("{:.1} device-seconds", hours * 3600.0)
+    } else {
+        format!("{hours:.4} device-hours")
     }
 }
 
@@ -178,9 +202,12 @@ impl Live {
 fn set(set: &SetReport) -> String {
     let (rate, samples) = (set.pass_rate, set.samples.max(1) as f64);
     let error = (rate * (1.0 - rate) / samples).sqrt();
-    let pass_at: String =
-        set.pass_at.iter().map(|at| format!(" pass@{} {:.3}", at.k, at.value)).collect();
-    format!("{} {rate:.3} ± {error:.3}{pass_at}", set.name)
+    let mut line = format!("{} {rate:.3} ± {error:.3}", set.name);
+    for at in &set.pass_at {
+        // Writing to a string does not fail.
+        let _ = write!(line, " pass@{} {:.3}", at.k, at.value);
+    }
+    line
 }
 
 fn forecast(report: &ForecastReport) -> String {

@@ -19,10 +19,12 @@ use scalerl_worker::flops::{SequenceSize, forward_flops};
 use scalerl_worker::options::{generator_options, learner_options};
 
 use crate::failure::BadInput;
+use crate::train::environment::threads;
 use crate::train::policy::Policy;
 use crate::train::rendering::Renderer;
 
 const GIB: f64 = (1_u64 << 30) as f64;
+const MIB: f64 = (1_u64 << 20) as f64;
 
 /// Operations of a probe that a CPU does in a few seconds.
 const PROBE_FLOPS: f64 = 1e12;
@@ -38,7 +40,11 @@ pub(crate) fn print(recipe: &Resolved, device: Device, out: &mut dyn Write) -> R
         write!(out, ", {:.2}M of them active", active / 1e6)?;
     }
     let wide = if compute == ComputeKind::Float32 { "f32" } else { "bf16 with f32 masters" };
-    writeln!(out, ", {wide}, on {device:?}")?;
+    let place = match device {
+        Device::Cuda(index) => format!("cuda:{index}"),
+        _ => format!("{} CPU threads", threads()),
+    };
+    writeln!(out, ", {wide}, on {place}")?;
 
     let prompt_tokens = problems(recipe, &policy, &aside, out)?;
     let step = Step::of(recipe, prompt_tokens);
@@ -132,9 +138,9 @@ impl Step {
         )?;
         writeln!(
             out,
-            "          at most {:.3}M tokens generated and {:.3}M trained on",
-            self.generated() / 1e6,
-            self.trained() / 1e6,
+            "          at most {} tokens generated and {} trained on",
+            tokens(self.generated()),
+            tokens(self.trained()),
         )?;
         Ok(())
     }
@@ -162,14 +168,14 @@ fn memory(
     let whole = trainer + 3.0 * copy + cache;
     write!(
         out,
-        "memory    trainer {:.2} GiB, published weights {:.2}, generator {:.2} and its cache {:.2} \
-         ({} tokens): {:.2} GiB before activations",
-        trainer / GIB,
-        2.0 * copy / GIB,
-        copy / GIB,
-        cache / GIB,
-        options.cache_tokens,
-        whole / GIB,
+        "memory    trainer {}, published weights {}, generator {} and its cache {} ({} tokens): {} \
+         before activations",
+        memory_size(trainer),
+        memory_size(2.0 * copy),
+        memory_size(copy),
+        memory_size(cache),
+        tokens(options.cache_tokens as f64),
+        memory_size(whole),
     )?;
     if let Device::Cuda(_) = device {
         let (free, total) = shim::device_memory(device)?;
@@ -199,7 +205,7 @@ fn time(
     )?;
     let generate = step.generated() / speeds.generate;
     let train = step.trained() / speeds.train;
-    let evaluated = recipe.task.held_out as f64 * f64::from(recipe.evaluation.generations);
+    let evaluated = f64::from(recipe.task.held_out) * f64::from(recipe.evaluation.generations);
     let evaluation = evaluated * step.completion / speeds.generate;
     writeln!(
         out,
@@ -225,8 +231,21 @@ fn time(
     Ok(())
 }
 
+fn tokens(count: f64) -> String {
+    if count < 1e5 { format!("{count:.0}") } else { format!("{:.2}M", count / 1e6) }
+}
+
+fn memory_size(bytes: f64) -> String {
+    if bytes < 0.1 * GIB {
+        format!("{:.1} MiB", bytes / MIB)
+    } else {
+        format!("{:.2} GiB", bytes / GIB)
+    }
+}
+
 fn seconds(seconds: f64) -> String {
     match seconds {
+        s if s < 0.1 => format!("{:.0} ms", s * 1e3),
         s if s < 10.0 => format!("{s:.1} s"),
         s if s < 120.0 => format!("{s:.0} s"),
         s if s < 7200.0 => format!("{:.0} min", s / 60.0),

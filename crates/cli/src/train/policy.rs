@@ -5,8 +5,8 @@
 //! OUTPUT/warm-up/<key>/examples.jsonl  what it learns from
 //! OUTPUT/warm-up/<key>/sft/model/      the warmed-up model
 //! ```
-//! The key is a hash of the recipe's `[model]` and `[warm_up]`, so runs that agree on both start
-//! from the same weights and pay for them once.
+//! The key is a hash of the recipe's `[model]`, `[warm_up]` and whatever else the warm-up depends on
+//! (lengths, tokens), so runs that agree on them start from the same weights and pay for them once.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -28,11 +28,16 @@ use scalerl_task::synthetic::{
     chain::ChainConfig, countdown::CountdownConfig,
 };
 
+use serde::{Deserialize, Serialize};
+
 use crate::failure::BadInput;
 use crate::train::live::WarmUpLine;
 
+/// In the run's folder.
+const RECORD: &str = "policy.json";
+
 /// Where the policy's config, tokenizer and weights are.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Policy {
     pub(crate) folder: PathBuf,
     /// Seed of weights that are drawn and not read.
@@ -40,16 +45,42 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
+    /// What the run in this folder has started from, if it is still there: found again whatever
+    /// folder the program is called from, and whatever a hub name stands for by now.
+    pub(crate) fn recorded(run: &Path) -> Option<Self> {
+        let text = fs::read_to_string(run.join(RECORD)).ok()?;
+        let policy: Self = serde_json::from_str(&text).ok()?;
+        policy.folder.join("config.json").is_file().then_some(policy)
+    }
+
+    /// Keeps what the run in this folder starts from.
+    pub(crate) fn record(&self, run: &Path) -> Result<()> {
+        let (path, draft) = (run.join(RECORD), run.join(format!("{RECORD}.part")));
+        let folder = std::path::absolute(&self.folder)?;
+        let text = serde_json::to_string_pretty(&Self { folder, random: self.random })?;
+        fs::write(&draft, text + "\n")
+            .and_then(|()| fs::rename(&draft, &path))
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
+
     /// Finds the model; makes it and warms it up where the recipe says so.
     pub(crate) fn prepare(recipe: &Recipe, device: Device) -> Result<Self> {
         if recipe.warm_up.examples == WarmUpExamples::None {
             return Self::start(recipe, &place(recipe).join("new"));
         }
         let place = place(recipe);
+        if !matches!(recipe.model.weights, Weights::New { .. }) {
+            // A model that cannot be found is refused before anything is made.
+            Self::start(recipe, &place)?;
+        }
         fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
         // Another run may be making the same: wait for it instead of doing it twice.
         let lock = File::create(place.join("lock"))?;
-        lock.lock()?;
+        if lock.try_lock().is_err() {
+            let line = format!("waiting for another run's warm-up in {}", place.display());
+            writeln!(std::io::stderr(), "{line}")?;
+            lock.lock()?;
+        }
         let finished = place.join("sft").join("model");
         if !finished.join("config.json").is_file() {
             let start = Self::start(recipe, &place.join("new"))?;
@@ -126,9 +157,18 @@ pub(crate) fn shape(weights: &Weights) -> Option<FreshShape> {
 
 /// The folder of what this recipe makes.
 fn place(recipe: &Recipe) -> PathBuf {
-    let made_of = serde_json::json!([recipe.model, recipe.warm_up, tokens(recipe)]);
+    let lengths = (longest_example(recipe), recipe.pipeline.micro_batch_tokens);
+    let made_of = serde_json::json!([recipe.model, recipe.warm_up, tokens(recipe), lengths]);
     let key = format!("{:016x}", hash(made_of.to_string().as_bytes()));
-    Path::new(&recipe.output.folder).join("warm-up").join(key)
+    let place = Path::new(&recipe.output.folder).join("warm-up").join(key);
+    // A warm-up that was killed goes on only under the path it was started with.
+    std::path::absolute(&place).unwrap_or(place)
+}
+
+/// Examples with more tokens are left out.
+fn longest_example(recipe: &Recipe) -> usize {
+    let sampling = &recipe.sampling;
+    sampling.max_prompt_tokens as usize + sampling.max_completion_tokens() as usize
 }
 
 /// The tokens of all synthetic tasks of the recipe, each once.
@@ -196,18 +236,17 @@ fn examples(recipe: &Recipe) -> Option<SyntheticConfig> {
 
 fn warm_up(recipe: &Recipe, start: &Policy, place: &Path, device: Device) -> Result<()> {
     let settings = &recipe.warm_up;
-    let train = match &settings.examples {
-        WarmUpExamples::File { path } => PathBuf::from(path),
-        _ => {
-            let path = place.join("examples.jsonl");
-            let task = examples(recipe).expect("neither a file nor none");
-            task.validate().map_err(|error| BadInput::new(&error).hint(error.hint()))?;
-            let count = u64::from(settings.steps) * u64::from(settings.examples_per_step);
-            let mut out = BufWriter::new(File::create(&path)?);
-            task.write_sft(settings.seed, count, &mut out)?;
-            out.flush()?;
-            path
-        }
+    let train = if let WarmUpExamples::File { path } = &settings.examples {
+        PathBuf::from(path)
+    } else {
+        let path = place.join("examples.jsonl");
+        let task = examples(recipe).expect("neither a file nor none");
+        task.validate().map_err(|error| BadInput::new(&error).hint(error.hint()))?;
+        let count = u64::from(settings.steps) * u64::from(settings.examples_per_step);
+        let mut out = BufWriter::new(File::create(&path)?);
+        task.write_sft(settings.seed, count, &mut out)?;
+        out.flush()?;
+        path
     };
     let options = SftOptions {
         model: start.folder.clone(),
@@ -216,8 +255,7 @@ fn warm_up(recipe: &Recipe, start: &Policy, place: &Path, device: Device) -> Res
         validation: None,
         steps: u64::from(settings.steps),
         examples_per_step: settings.examples_per_step as usize,
-        max_tokens: recipe.sampling.max_prompt_tokens as usize
-            + recipe.sampling.max_completion_tokens() as usize,
+        max_tokens: longest_example(recipe),
         micro_batch_tokens: recipe.pipeline.micro_batch_tokens as usize,
         optimizer: AdamWConfig {
             lr: settings.lr,

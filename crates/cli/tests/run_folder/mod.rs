@@ -260,6 +260,7 @@ fn step_report(step: u64) -> StepReport {
             effective_sample_share: 0.97,
             kl_k1: 0.001,
             kl_k3: 0.001,
+            mean_abs_log: 0.01,
         },
         learning_rate: 1e-6,
         tokens: 5000,

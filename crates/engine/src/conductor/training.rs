@@ -244,6 +244,7 @@ fn check(from: PolicyVersion, report: &StepReport) -> Result<PolicyVersion, Engi
         ("the effective sample share", ratio.effective_sample_share),
         ("the KL (k1)", ratio.kl_k1),
         ("the KL (k3)", ratio.kl_k3),
+        ("the mean |log ratio|", ratio.mean_abs_log),
     ];
     match numbers.into_iter().find(|(_, value)| !value.is_finite()) {
         Some((quantity, value)) => {

@@ -58,6 +58,7 @@ impl Trainer for FakeTrainer {
             effective_sample_share: 0.95,
             kl_k1: 0.001,
             kl_k3: 0.001,
+            mean_abs_log: 0.01,
         };
         Ok(StepReport {
             version: self.version,

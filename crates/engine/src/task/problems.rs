@@ -85,6 +85,8 @@ pub struct Problems {
     pub verifiers: BTreeMap<String, Arc<VerifierPool>>,
     /// Prompts that were left out of training because they are measured.
     pub duplicates: usize,
+    /// Which prompts were held out.
+    split: Option<HeldOut>,
 }
 
 /// The synthetic task of a source; `None` for files.
@@ -124,8 +126,8 @@ pub fn operator(sign: &str) -> Option<Operator> {
 }
 
 impl Problems {
-    /// Reads, makes and separates everything. `record` keeps which prompts were held out; verifiers
-    /// get `workers` threads a data set.
+    /// Reads, makes and separates everything. Prompts are held out as `record` says, where it
+    /// exists; verifiers get `workers` threads a data set. Nothing is written.
     pub fn load(recipe: &Recipe, record: &Path, workers: usize) -> Result<Self, ProblemsError> {
         let task = &recipe.task;
         if task.datasets.is_empty() {
@@ -145,7 +147,11 @@ impl Problems {
         // The policy to drop cannot refuse.
         let all = separate(all, &measured, DuplicatePolicy::DropFromTraining).unwrap_or_default();
         let duplicates = read - all.len();
-        let (training, held_out) = hold_out(recipe, record, all)?;
+        let split = hold_out(recipe, record, &all)?;
+        let (training, held_out) = match &split {
+            Some(split) => split.apply(all),
+            None => (all, Vec::new()),
+        };
         if !held_out.is_empty() {
             evaluation.insert(0, (HELD_OUT.to_owned(), held_out));
         }
@@ -154,7 +160,18 @@ impl Problems {
             return Err(ProblemsError::NothingLeft { read, measured });
         }
         let verifiers = verifiers(recipe, workers)?;
-        Ok(Self { pool: by_dataset(&task.datasets, training)?, evaluation, verifiers, duplicates })
+        let pool = by_dataset(&task.datasets, training)?;
+        Ok(Self { pool, evaluation, verifiers, duplicates, split })
+    }
+
+    /// Keeps which prompts were held out, for a resume.
+    pub fn write_record(&self, record: &Path) -> Result<(), ProblemsError> {
+        if let Some(split) = &self.split
+            && !record.exists()
+        {
+            split.save(record)?;
+        }
+        Ok(())
     }
 
     /// The gold side of every prompt, for the grader.
@@ -171,14 +188,18 @@ impl Problems {
 fn hold_out(
     recipe: &Recipe,
     record: &Path,
-    all: Vec<Prompt>,
-) -> Result<(Vec<Prompt>, Vec<Prompt>), ProblemsError> {
+    all: &[Prompt],
+) -> Result<Option<HeldOut>, ProblemsError> {
     let count = recipe.task.held_out as usize;
     if count == 0 {
-        return Ok((all, Vec::new()));
+        return Ok(None);
     }
-    let held = HeldOut::load_or_draw(record, &all, count, recipe.task.seed)?;
-    Ok(held.apply(all))
+    let held = if record.exists() {
+        HeldOut::load(record, all)?
+    } else {
+        HeldOut::draw(all, count, recipe.task.seed)?
+    };
+    Ok(Some(held))
 }
 
 fn by_dataset(datasets: &[Dataset], training: Vec<Prompt>) -> Result<Pool, DataError> {
@@ -363,10 +384,15 @@ mod tests {
     fn synthetic_problems_are_held_out_once_and_bring_their_judge() {
         let folder = tempfile::tempdir().unwrap();
         let problems = load(CHAIN, folder.path()).unwrap();
+        let record = folder.path().join("held_out.json");
+        assert!(!record.exists(), "reading writes nothing");
+        problems.write_record(&record).unwrap();
         assert_eq!(problems.pool.len(), 80);
         let (name, held) = &problems.evaluation[0];
         assert_eq!((name.as_str(), held.len()), (HELD_OUT, 20));
-        let again = load(CHAIN, folder.path()).unwrap();
+        // The record decides, whatever seed or number a later recipe has.
+        let other = CHAIN.replace("held_out = 20", "held_out = 30");
+        let again = load(&other, folder.path()).unwrap();
         assert_eq!(*held, again.evaluation[0].1);
         let question = problems.questions()[&PromptId(held[0].id.clone())].clone();
         let right = format!("</think>{}", question.answer);

@@ -25,7 +25,7 @@ use crate::error::LoadError;
 use crate::folder::Model;
 use crate::network::Activations;
 use crate::packed::share_out;
-use crate::save::{ModelToSave, SaveKind, save_model};
+use crate::save::{ModelToSave, SaveKind, save_model, write_json};
 use crate::train::checkpoint::{self, CheckpointError};
 use crate::train::{
     AdamWConfig, BatchError, ComputeKind, Learner, LearnerOptions, StepError, TrainingBatch,
@@ -175,7 +175,7 @@ fn claim(options: &SftOptions, out: &Path, is_resuming: bool) -> Result<(), SftE
         return Ok(());
     }
     std::fs::create_dir_all(out).map_err(LoadError::io(out))?;
-    Ok(std::fs::write(&path, format!("{ours:#}\n")).map_err(LoadError::io(&path))?)
+    Ok(write_json(&path, &ours)?)
 }
 
 fn start(options: &SftOptions, device: Device) -> Result<Learner, SftError> {

@@ -99,20 +99,31 @@ impl HeldOut {
         count: usize,
         seed: u64,
     ) -> Result<Self, SplitError> {
-        let bad = |problem: String| SplitError::BadRecord { path: path.to_owned(), problem };
         if path.exists() {
-            let text = fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
-            let held: Self = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
-            let found = fingerprint(prompts);
-            if held.data != found {
-                let recorded = held.data;
-                return Err(SplitError::OtherData { path: path.to_owned(), recorded, found });
-            }
-            return Ok(held);
+            return Self::load(path, prompts);
         }
         let held = Self::draw(prompts, count, seed)?;
-        crate::record::write_json(path, &held).map_err(|error| bad(error.to_string()))?;
+        held.save(path)?;
         Ok(held)
+    }
+
+    /// Reads the recorded set, which must be of these prompts.
+    pub fn load(path: &Path, prompts: &[Prompt]) -> Result<Self, SplitError> {
+        let bad = |problem: String| SplitError::BadRecord { path: path.to_owned(), problem };
+        let text = fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
+        let held: Self = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
+        let found = fingerprint(prompts);
+        if held.data != found {
+            let recorded = held.data;
+            return Err(SplitError::OtherData { path: path.to_owned(), recorded, found });
+        }
+        Ok(held)
+    }
+
+    /// Records the set.
+    pub fn save(&self, path: &Path) -> Result<(), SplitError> {
+        let bad = |problem: String| SplitError::BadRecord { path: path.to_owned(), problem };
+        crate::record::write_json(path, self).map_err(|error| bad(error.to_string()))
     }
 
     /// Training prompts and held-out prompts, the latter in the order drawn.

@@ -137,7 +137,7 @@ impl SyntheticConfig {
     pub fn tokens(&self) -> Vec<&'static str> {
         match self {
             Self::Chain(_) => chain::VOCABULARY.to_vec(),
-            _ => {
+            Self::Arithmetic(_) | Self::Countdown(_) => {
                 let letters = PRINTABLE.char_indices().map(|(at, _)| &PRINTABLE[at..=at]);
                 letters.chain([START, THINK_OPEN, THINK_CLOSE, END]).collect()
             }

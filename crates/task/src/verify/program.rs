@@ -5,6 +5,8 @@
 //! `{"error": "why"}` when it cannot judge. A bad exit status, no JSON, a status other than 200 or
 //! silence until the deadline are errors of the verifier, never wrong answers.
 
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -54,12 +56,17 @@ struct Reply {
 }
 
 impl ProgramVerifier {
-    /// Checks that there is exactly one thing to ask.
+    /// Checks that there is exactly one thing to ask, and that a program is there to be asked: a
+    /// mistyped path would otherwise show as one failed verdict after the other.
     pub fn try_new(options: ProgramOptions) -> Result<Self, VerifierError> {
         match (options.command.is_empty(), options.url.is_empty()) {
             (true, true) => return Err(VerifierError::NoProgram { found: "neither" }),
             (false, false) => return Err(VerifierError::NoProgram { found: "both" }),
             _ => {}
+        }
+        if let Some(name) = options.command.first() {
+            find(name)
+                .map_err(|problem| VerifierError::MissingProgram { name: name.clone(), problem })?;
         }
         if !(options.timeout_s.is_finite() && options.timeout_s > 0.0) {
             let problem = format!("{} is no time to wait", options.timeout_s);
@@ -136,6 +143,24 @@ impl Verifier for ProgramVerifier {
     }
 }
 
+/// Looks for an executable as the operating system will: at its path, or by its name on PATH.
+fn find(name: &str) -> Result<(), &'static str> {
+    let is_file = |path: &Path| path.is_file();
+    let is_executable = |path: &Path| {
+        path.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+    };
+    if name.contains('/') {
+        return match Path::new(name) {
+            path if is_executable(path) => Ok(()),
+            path if is_file(path) => Err("is not executable"),
+            _ => Err("does not exist"),
+        };
+    }
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let is_found = std::env::split_paths(&folders).any(|folder| is_executable(&folder.join(name)));
+    if is_found { Ok(()) } else { Err("is not on PATH") }
+}
+
 fn judge(text: &str, threshold: f64) -> Outcome {
     // Scorers that chat print their verdict last.
     let line = text.trim().lines().next_back().unwrap_or("");
@@ -199,6 +224,23 @@ mod tests {
         assert_eq!(verifier.verify(&Question::default(), "x"), Outcome::Correct);
         assert!(matches!(verifier.verify(&Question::default(), "x"), Outcome::Error { .. }));
         server.join().unwrap();
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_refused_before_the_first_answer() {
+        let folder = tempfile::tempdir().unwrap();
+        let plain = folder.path().join("plain.txt");
+        std::fs::write(&plain, "not a program").unwrap();
+        for (name, expected) in [
+            ("./no/such/score.py", "does not exist"),
+            ("no-such-scorer-anywhere", "is not on PATH"),
+            (plain.to_str().unwrap(), "is not executable"),
+        ] {
+            let options =
+                ProgramOptions { command: vec![name.to_owned()], ..ProgramOptions::default() };
+            let error = ProgramVerifier::try_new(options).err().unwrap().to_string();
+            assert_eq!(error, format!("verifier.command: {name} {expected}"));
+        }
     }
 
     #[test]

@@ -18,9 +18,12 @@ use scalerl_rollout::{
 pub(super) struct Wording {
     tokenizer: Arc<Tokenizer>,
     stop_tokens: Vec<i64>,
-    /// The tokens that end thinking in this run, and their text.
-    tag: Mutex<Option<(Vec<u32>, Option<Arc<EndTag>>)>>,
+    /// As the last request had it; a run has one.
+    tag: Mutex<Option<KnownTag>>,
 }
+
+/// The tokens that end thinking, and their text.
+type KnownTag = (Vec<u32>, Option<Arc<EndTag>>);
 
 impl std::fmt::Debug for Wording {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -9,7 +9,7 @@ use super::SurrogateLoss;
 #[derive(Debug)]
 pub struct Tally {
     tokens: u64,
-    /// [8] loss, w · KL, entropy, ratio, ratio², clipped, −log ρ, k3.
+    /// [9] loss, w · KL, entropy, ratio, ratio², clipped, −log ρ, k3, |log ρ|.
     sums: Tensor,
     /// [2] −(smallest ratio), largest ratio: both grow.
     extremes: Tensor,
@@ -46,6 +46,7 @@ impl Tally {
             &part.is_clipped_m.f_to_kind(Kind::Double)?,
             &own_m.f_neg()?,
             &own_m.f_expm1()?.f_sub(own_m)?,
+            &own_m.f_abs()?,
         ];
         let sums = Tensor::f_stack(&columns, 0)?.f_sum_dim_intlist(1, false, None::<Kind>)?;
         let extremes = Tensor::f_stack(&[&ratio_m.f_neg()?, ratio_m], 0)?.f_amax(1, false)?;
@@ -66,7 +67,11 @@ impl Tally {
         let read = Vec::<f64>::try_from(all)?;
         let mut numbers = StepSums::nothing().0;
         if read.len() + 1 != numbers.len() {
-            return Err(TchError::Shape(format!("{} sums instead of 10", read.len())));
+            return Err(TchError::Shape(format!(
+                "{} sums instead of {}",
+                read.len(),
+                StepSums::COUNT - 1
+            )));
         }
         numbers[0] = self.tokens as f64;
         numbers[1..].copy_from_slice(&read);
@@ -74,35 +79,41 @@ impl Tally {
     }
 }
 
+/// Where the extremes begin.
+const EXTREMES: usize = 10;
+
 /// The sums of a step as plain numbers: of one process, or of several after [`StepSums::merge`].
 ///
-/// Tokens, the eight sums, the two extremes; counts are exact in an f64.
+/// Tokens, the sums, the two extremes; counts are exact in an f64.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct StepSums([f64; 11]);
+pub struct StepSums([f64; 12]);
 
 impl StepSums {
+    /// Tokens, sums and extremes.
+    pub const COUNT: usize = 12;
+
     /// Of no token at all.
     pub fn nothing() -> Self {
-        let mut numbers = [0.0; 11];
-        numbers[9..].fill(f64::NEG_INFINITY);
+        let mut numbers = [0.0; Self::COUNT];
+        numbers[EXTREMES..].fill(f64::NEG_INFINITY);
         Self(numbers)
     }
 
     /// For the way to another process.
-    pub fn numbers(&self) -> &[f64; 11] {
+    pub fn numbers(&self) -> &[f64; Self::COUNT] {
         &self.0
     }
 
     /// From another process.
-    pub fn from_numbers(numbers: [f64; 11]) -> Self {
+    pub fn from_numbers(numbers: [f64; Self::COUNT]) -> Self {
         Self(numbers)
     }
 
     /// Adds the sums of another part of the batch.
     pub fn merge(&mut self, other: &Self) {
-        let (sums, extremes) = self.0.split_at_mut(9);
+        let (sums, extremes) = self.0.split_at_mut(EXTREMES);
         sums.iter_mut().zip(&other.0).for_each(|(own, other)| *own += other);
-        for (own, other) in extremes.iter_mut().zip(&other.0[9..]) {
+        for (own, other) in extremes.iter_mut().zip(&other.0[EXTREMES..]) {
             // Not `max`, which would drop a NaN.
             *own = if *own > *other || own.is_nan() { *own } else { *other };
         }
@@ -120,6 +131,7 @@ impl StepSums {
             clipped,
             minus_log,
             k3,
+            abs_log,
             minus_min,
             max,
         ] = self.0;
@@ -136,6 +148,7 @@ impl StepSums {
                 clipped: clipped as u64,
                 minus_log,
                 k3,
+                abs_log,
             },
         }
     }
@@ -149,7 +162,8 @@ mod tests {
     fn sums_of_parts_are_the_sums_of_the_whole() {
         let part = |tokens: f64, loss: f64, min: f64, max: f64| {
             let mut numbers = StepSums::nothing().0;
-            (numbers[0], numbers[1], numbers[9], numbers[10]) = (tokens, loss, -min, max);
+            (numbers[0], numbers[1]) = (tokens, loss);
+            (numbers[EXTREMES], numbers[EXTREMES + 1]) = (-min, max);
             StepSums(numbers)
         };
         let mut all = StepSums::nothing();

@@ -53,18 +53,21 @@ fn totals_of_all(
     ranks: &Ranks,
     own: Result<StepSums, TrainerError>,
 ) -> Result<Totals, TrainerError> {
-    let mut numbers = [0.0; 12];
+    const FAILED: usize = StepSums::COUNT;
+    let mut numbers = [0.0; FAILED + 1];
     match &own {
-        Ok(sums) => numbers[..11].copy_from_slice(sums.numbers()),
-        Err(_) => numbers[11] = 1.0,
+        Ok(sums) => numbers[..FAILED].copy_from_slice(sums.numbers()),
+        Err(_) => numbers[FAILED] = 1.0,
     }
     let everybody = ranks.numbers(&numbers).map_err(|error| rank_error(&error))?;
-    if everybody.iter().any(|numbers| numbers[11] > 0.0) {
+    if everybody.iter().any(|numbers| numbers[FAILED] > 0.0) {
         return Err(what_went_wrong(ranks, own.err()));
     }
     let mut all = StepSums::nothing();
     for numbers in everybody {
-        all.merge(&StepSums::from_numbers(numbers[..11].try_into().expect("eleven numbers")));
+        all.merge(&StepSums::from_numbers(
+            numbers[..FAILED].try_into().expect("as many as were sent"),
+        ));
     }
     Ok(all.totals())
 }

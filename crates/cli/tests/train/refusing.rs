@@ -1,0 +1,108 @@
+//! What cannot work is refused with exit code 2 and a hint, before anything is spent; a plan
+//! leaves nothing behind.
+
+use std::path::Path;
+
+use crate::bench::{files, folder, said, scalerl, succeed, train};
+
+#[test]
+fn what_cannot_work_is_refused_before_anything_is_spent() {
+    let own = "output.folder=\"refused-output\"";
+    let missing =
+        "task.datasets=[{name=\"a\",source={type=\"files\",path=\"no/such/file.jsonl\"}}]";
+    let program = "task.datasets=[{name=\"chain\",source={type=\"chain\",count=300},\
+                   verifier={type=\"program\",command=[\"./no/such/scorer.py\"]}}]";
+    let pattern = "task.datasets=[{name=\"chain\",source={type=\"chain\",count=300},\
+                   verifier={type=\"regex\",pattern=\"(\"}}]";
+    let no_end = ["scalerl", "--set", "model.path=\"somewhere\""];
+    let cases: [(&[&str], &[&str]); 9] = [
+        (&no_end, &["no end", "budget.steps"]),
+        (&["scalerl", "--set", "budget.steps=1"], &["task.datasets", "[[task.datasets]]"]),
+        (
+            &["scalerl", "small.toml", "--set", "model.weights=\"pretrained\""],
+            &["model.path", "hint:"],
+        ),
+        (
+            &[
+                "scalerl",
+                "small.toml",
+                "--set",
+                "model.path=\"no/model\"",
+                "--set",
+                "model.weights=\"pretrained\"",
+            ],
+            &["no/model", "hint:"],
+        ),
+        (&["scalerl", "small.toml", "--set", missing], &["no/such/file.jsonl", "hint:"]),
+        (&["scalerl", "small.toml", "--set", program], &["./no/such/scorer.py", "chmod +x"]),
+        (&["scalerl", "small.toml", "--set", pattern], &["chain", "pattern", "hint:"]),
+        (&["scalerl", "small.toml", "--set", "task.held_out=5000"], &["5000", "hint:"]),
+        (&["no-such-recipe"], &["no-such-recipe", "hint:"]),
+    ];
+    for (arguments, words) in cases {
+        let mut command = scalerl(&["train", "--device", "cpu", "--run", "refused"]);
+        command.args(arguments).args(["--set", own]);
+        let said = said(command);
+        assert_eq!(said.code, Some(2), "{arguments:?}: {said:?}");
+        assert!(said.err.starts_with("error: "), "{}", said.err);
+        for word in words {
+            assert!(said.err.contains(word), "`{word}` is missing in: {}", said.err);
+        }
+        assert!(!folder().join("refused").exists(), "{arguments:?} left a run folder");
+    }
+    let left = folder().join("refused-output");
+    assert!(!left.exists() || files(&left).is_empty(), "no warm-up was paid for");
+}
+
+#[test]
+fn a_warm_up_file_that_is_missing_is_named() {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/testdata/tiny_chat");
+    let model = format!("model.path=\"{}\"", model.display());
+    let set = [
+        "warm_up.examples={type=\"file\",path=\"no/examples.jsonl\"}",
+        "model.weights=\"random\"",
+        &model,
+    ];
+    let said = said(train("scalerl", "no-examples", &set));
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.err.contains("no/examples.jsonl"), "{}", said.err);
+    assert!(!folder().join("no-examples").exists());
+}
+
+#[test]
+fn a_judge_that_always_fails_ends_the_run_with_its_reason() {
+    let broken = "task.datasets=[{name=\"chain\",source={type=\"chain\",min_steps=1,max_steps=3,\
+                  count=1216},verifier={type=\"program\",command=[\"false\"]}}]";
+    let set = [broken, "evaluation.at_start=false", "pipeline.groups_per_step=4"];
+    let said = said(train("scalerl", "unjudged", &set));
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.err.contains("false ended with"), "{}", said.err);
+    assert!(said.err.contains("hint: "), "{}", said.err);
+}
+
+#[test]
+fn a_plan_tells_sizes_and_times_and_leaves_nothing() {
+    let aside = folder().join("aside");
+    std::fs::create_dir_all(&aside).unwrap();
+    let mut command = train("scalerl", "planned", &["output.folder=\"planned-output\""]);
+    command.arg("--dry-run").env("TMPDIR", &aside);
+    let said = succeed(command);
+    for word in [
+        "model ",
+        "prompts   1024 to train on",
+        "192 held-out",
+        "16 prompts x 8 completions = 128",
+        "at most 8 steps behind",
+        "memory ",
+        "MiB",
+        "tokens generated",
+        "time ",
+        "100 steps:",
+    ] {
+        assert!(said.out.contains(word), "`{word}` is missing in: {}", said.out);
+    }
+    for name in ["planned", "planned-output"] {
+        assert!(!folder().join(name).exists(), "{name} was made");
+    }
+    assert!(std::fs::read_dir(&aside).unwrap().next().is_none(), "something was left aside");
+}

@@ -1,0 +1,76 @@
+//! Signals, locks, and what a resumed run may change.
+
+use std::process::{Child, Command};
+
+use scalerl_journal::{Status, StopReason, What};
+
+use crate::bench::{
+    Said, audit, events, files, folder, lines, reading, resume, said, train, wait_until,
+};
+
+fn signal(child: &Child, name: &str) {
+    let status = Command::new("kill").args([name, &child.id().to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+fn assert_refused(said: &Said, words: &[&str]) {
+    assert_eq!(said.code, Some(2), "{said:?}");
+    for word in words {
+        assert!(said.err.contains(word), "`{word}` is missing in: {}", said.err);
+    }
+}
+
+#[test]
+fn a_signal_ends_a_run_in_order_and_it_goes_on_later() {
+    let set = ["budget.steps=100000", "output.checkpoint_every_steps=1000"];
+    let mut child = train("scalerl", "signalled", &set).spawn().unwrap();
+    wait_until(&mut child, "some steps", || lines("signalled") > 80);
+
+    // Alive: nobody else may write.
+    assert_refused(&said(resume("signalled", &[])), &["signalled", "hint:"]);
+    assert_refused(&said(train("scalerl", "signalled", &[])), &["signalled", "--resume"]);
+
+    signal(&child, "-INT");
+    let ended: Said = child.wait_with_output().unwrap().into();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.out.contains("go on with: scalerl train --resume signalled"), "{}", ended.out);
+    assert!(ended.err.contains("asked to stop"), "{}", ended.err);
+    let stopped = reading("signalled");
+    assert_eq!(stopped.status(), Status::Stopped { reason: StopReason::Asked });
+    audit(&stopped, 8);
+    let reached = stopped.summary().version.0;
+    assert!(reached > 0 && stopped.checkpoints.last().unwrap().version.0 == reached);
+
+    let other = said(resume("signalled", &["objective.surrogate.cap=4.0"]));
+    assert_refused(&other, &["objective.surrogate", "cap = 5.0", "cap = 4.0", "start a new run"]);
+
+    // From another folder: the model it started from is found again, not warmed up anew.
+    let steps = reached + 3;
+    let elsewhere = tempfile::tempdir().unwrap();
+    let run = folder().join("signalled");
+    let mut longer = resume(run.to_str().unwrap(), &[&format!("budget.steps={steps}")]);
+    longer.current_dir(elsewhere.path());
+    let longer = said(longer);
+    assert!(files(elsewhere.path()).is_empty(), "{longer:?}");
+    assert_eq!(longer.code, Some(0), "{longer:?}");
+    assert!(longer.err.contains(&format!("going on after step {reached} ")), "{}", longer.err);
+    let ended = reading("signalled");
+    audit(&ended, 8);
+    assert_eq!(ended.summary().version.0, steps);
+    assert_eq!(ended.history.lost.tokens_trained, 0, "a run that was asked to stop loses no step");
+    let resumed = events(&ended).filter(|what| matches!(what, What::Resumed { .. }));
+    assert_eq!(resumed.count(), 1);
+    assert!(folder().join("signalled/recipe.before-1.toml").is_file());
+}
+
+#[test]
+fn sigterm_before_the_first_step_is_saved_too() {
+    let mut child = train("scalerl", "early", &["budget.steps=100000"]).spawn().unwrap();
+    wait_until(&mut child, "the start", || lines("early") > 0);
+    signal(&child, "-TERM");
+    assert!(child.wait().unwrap().success());
+    assert_eq!(reading("early").status(), Status::Stopped { reason: StopReason::Asked });
+    let longer = said(resume("early", &["budget.steps=4"]));
+    assert_eq!(longer.code, Some(0), "{longer:?}");
+    audit(&reading("early"), 8);
+}
