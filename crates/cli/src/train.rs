@@ -24,9 +24,9 @@ use scalerl_engine::{
     Deadlines, Devices, EngineError, OwnThread, Run, RunEnd, Settings, on_signals,
 };
 use scalerl_journal::{RunFolder, StopReason};
-use scalerl_model::device;
 use scalerl_model::tch::{Device, Kind};
 use scalerl_model::train::ComputeKind;
+use scalerl_model::{device, shim};
 use scalerl_recipe::{OffPolicy, Recipe, Resolved};
 use scalerl_worker::flops::{SequenceSize, forward_flops};
 use scalerl_worker::options::{cache_after_exchange, generator_options, learner_options};
@@ -97,8 +97,15 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     writeln!(std::io::stderr(), "run folder: {}", folder.path().display())?;
     let parts = Parts { folder, recipe: &recipe, policy: &policy, renderer, material, device };
     let end = conduct(parts)?;
+    if let Device::Cuda(_) = device {
+        let (used, taken) = shim::peak_memory(device)?;
+        let (used, taken) = (used as f64 / GIB, taken as f64 / GIB);
+        writeln!(out, "device memory at its peak: {used:.1} GiB in tensors, {taken:.1} GiB taken")?;
+    }
     finish(&end, out)
 }
+
+const GIB: f64 = (1_u64 << 30) as f64;
 
 /// CPU threads of generator and trainer: all for both where they take turns.
 fn share_of_threads(recipe: &Recipe, device: Device) -> (Option<usize>, Option<usize>) {
