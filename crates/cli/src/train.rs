@@ -235,6 +235,10 @@ fn finish(end: &RunEnd, out: &mut dyn Write) -> Result<()> {
         // The run has ended as it should; a page that cannot be written does not change that.
         writeln!(std::io::stderr(), "no report: {error:#}")?;
     }
+    let saved = RunFolder::open(&end.folder)?.checkpoints().list()?;
+    if let Some(newest) = saved.last() {
+        writeln!(out, "model       {}", newest.path.join("trainer").join("model").display())?;
+    }
     if end.reason == StopReason::Asked {
         writeln!(out, "go on with: scalerl train --resume {folder}")?;
     }
