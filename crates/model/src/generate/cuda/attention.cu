@@ -40,6 +40,33 @@ __device__ __forceinline__ float power(float x) {
   return y;
 }
 
+// Kernels are launched so that they may begin while the one before ends (launch.rs): nothing is touched before this.
+__device__ __forceinline__ void after_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Piece `i` of a head of LANES pieces, rotated: a number of the first half against its like in the second.
+__device__ __forceinline__ uint4 rotated_piece(const uint4* head, int i, const float* cosine, const float* sine) {
+  const bool is_first = i < LANES / 2;
+  const int at = (is_first ? i : i - LANES / 2) * 8;
+  uint4 own = head[i];
+  const uint4 other = head[is_first ? i + LANES / 2 : i - LANES / 2];
+  unsigned* x = reinterpret_cast<unsigned*>(&own);
+  const unsigned* y = reinterpret_cast<const unsigned*>(&other);
+  const float2* c = reinterpret_cast<const float2*>(cosine + at);
+  const float2* s = reinterpret_cast<const float2*>(sine + at);
+#pragma unroll
+  for (int w = 0; w < 4; ++w) {
+    const float2 cos = c[w];
+    float2 sin = s[w];
+    if (is_first) sin.x = -sin.x, sin.y = -sin.y;
+    x[w] = narrow2(low(x[w]) * cos.x + low(y[w]) * sin.x, high(x[w]) * cos.y + high(y[w]) * sin.y);
+  }
+  return own;
+}
+
 // c [16, 8] += a [16, 16] b [16, 8] on tensor cores. For lane = 4 g + t:
 //   a  rows g, g + 8 (a0, a1) at columns 2t, 2t + 1; the same at columns + 8 (a2, a3)
 //   b  rows 2t, 2t + 1 (b0), + 8 (b1) of column g     c  row g, columns 2t, 2t + 1 (c0, c1); row g + 8 (c2, c3)
@@ -59,12 +86,17 @@ __device__ __forceinline__ void multiply(
 // The scores' c is, lane by lane, the weights' b. Which number of a row stands where inside the width does not matter as
 // long as both operands agree: so lanes load 16 bytes at once, and every sector read is used whole. With one split the
 // result is final; with more, `decode_join` merges them. Splits behind the end of a sequence leave at once.
+//
+// With angles (`cosine` is not null) q is the layer's product as it is, [rows, HEADS + 2 KV_HEADS, WIDTH]: queries are
+// rotated on the way, and the block that looks at the token itself first puts its key, rotated, and its value on their page.
+// Then no other row may want that key: one row per sequence. (Tiles of one key head all write the same.)
 extern "C" __global__ void __launch_bounds__(128) decode_attention(
-    const bf16* __restrict__ q, i64 q_stride, const bf16* __restrict__ keys, const bf16* __restrict__ values,
-    const int* __restrict__ tables, int table_stride, const int* __restrict__ positions, bf16* __restrict__ out,
-    float* __restrict__ partial, float2* __restrict__ stats, int splits, int split_tokens, int span, float scale) {
+    const bf16* __restrict__ q, i64 q_stride, bf16* keys, bf16* values, const int* __restrict__ tables, int table_stride,
+    const int* __restrict__ positions, bf16* __restrict__ out, float* __restrict__ partial, float2* __restrict__ stats,
+    int splits, int split_tokens, int span, float scale, const float* __restrict__ cosine, const float* __restrict__ sine) {
   __shared__ float merged[WARPS][TILE][WIDTH];
   __shared__ float2 merged_stats[WARPS][TILE];
+  after_previous();
   int block = blockIdx.x;
   const int split = block % splits;
   block /= splits;
@@ -86,8 +118,27 @@ extern "C" __global__ void __launch_bounds__(128) decode_attention(
   uint4 query[KEY_PIECES];
   {
     const uint4* source = reinterpret_cast<const uint4*>(q + row * q_stride + (first + (g < heads ? g : 0)) * WIDTH);
+    if (cosine == nullptr) {
 #pragma unroll
-    for (int c = 0; c < KEY_PIECES; ++c) query[c] = source[4 * c + t];
+      for (int c = 0; c < KEY_PIECES; ++c) query[c] = source[4 * c + t];
+    } else {
+      const float* c_row = cosine + (i64)row * (WIDTH / 2);
+      const float* s_row = sine + (i64)row * (WIDTH / 2);
+#pragma unroll
+      for (int c = 0; c < KEY_PIECES; ++c) query[c] = rotated_piece(source, 4 * c + t, c_row, s_row);
+      if (to == position + 1) {
+        const i64 place = (((i64)table[position / PAGE] * KV_HEADS + kv) * PAGE + position % PAGE) * WIDTH;
+        const uint4* key = reinterpret_cast<const uint4*>(q + row * q_stride + (HEADS + kv) * WIDTH);
+        const uint4* value = key + KV_HEADS * LANES;
+        const int i = threadIdx.x;
+        if (i < LANES) {
+          reinterpret_cast<uint4*>(keys + place)[i] = rotated_piece(key, i, c_row, s_row);
+        } else if (i < 2 * LANES) {
+          reinterpret_cast<uint4*>(values + place)[i - LANES] = value[i - LANES];
+        }
+        __syncthreads();
+      }
+    }
   }
   float sum[VALUE_WORDS][4], top = NOTHING, mass = 0.0f;  // sum: see `width_of` below; top, mass: of head g
 #pragma unroll
@@ -211,6 +262,7 @@ extern "C" __global__ void __launch_bounds__(128) decode_attention(
 // One block of WIDTH threads per (token, head): merges the splits.
 extern "C" __global__ void decode_join(
     const float* __restrict__ partial, const float2* __restrict__ stats, bf16* __restrict__ out, int splits) {
+  after_previous();
   const i64 head = blockIdx.x;
   const float2* mine = stats + head * splits;
   float highest = NOTHING, total = 0.0f, all = 0.0f;
@@ -229,6 +281,7 @@ extern "C" __global__ void append(
     const bf16* __restrict__ k, i64 k_stride, const bf16* __restrict__ v, i64 v_stride, bf16* __restrict__ keys,
     bf16* __restrict__ values, const int* __restrict__ tables, int table_stride, const int* __restrict__ rows,
     const int* __restrict__ positions) {
+  after_previous();
   const int token = blockIdx.x, row = rows == nullptr ? token : rows[token], position = positions[token];
   const i64 page = tables[(i64)row * table_stride + position / PAGE];
   for (int i = threadIdx.x; i < KV_HEADS * LANES; i += blockDim.x) {
@@ -244,27 +297,20 @@ extern "C" __global__ void append(
 extern "C" __global__ void rotate_append(
     bf16* __restrict__ qkv, const float* __restrict__ cosine, const float* __restrict__ sine, bf16* __restrict__ keys,
     bf16* __restrict__ values, const int* __restrict__ tables, int table_stride, const int* __restrict__ positions) {
+  after_previous();
   const int row = blockIdx.x, position = positions[row];
   const i64 page = tables[(i64)row * table_stride + position / PAGE];
   bf16* source = qkv + (i64)row * (HEADS + 2 * KV_HEADS) * WIDTH;
+  const float* c_row = cosine + (i64)row * (WIDTH / 2);
+  const float* s_row = sine + (i64)row * (WIDTH / 2);
+  // One thread has both halves of what it rotates: it reads them before it writes.
   for (int i = threadIdx.x; i < (HEADS + KV_HEADS) * (LANES / 2); i += blockDim.x) {
-    const int head = i / (LANES / 2), at = i % (LANES / 2) * 8;
-    uint4* mine = reinterpret_cast<uint4*>(source + head * WIDTH + at);
-    uint4 a = mine[0], b = mine[LANES / 2];
-    unsigned* x = reinterpret_cast<unsigned*>(&a);
-    unsigned* y = reinterpret_cast<unsigned*>(&b);
-    const float2* c = reinterpret_cast<const float2*>(cosine + (i64)row * (WIDTH / 2) + at);
-    const float2* s = reinterpret_cast<const float2*>(sine + (i64)row * (WIDTH / 2) + at);
-#pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      const unsigned u = x[w], v = y[w];
-      const float2 cos = c[w], sin = s[w];
-      x[w] = narrow2(low(u) * cos.x - low(v) * sin.x, high(u) * cos.y - high(v) * sin.y);
-      y[w] = narrow2(low(v) * cos.x + low(u) * sin.x, high(v) * cos.y + high(u) * sin.y);
-    }
-    if (head >= HEADS) mine = reinterpret_cast<uint4*>(keys + ((page * KV_HEADS + head - HEADS) * PAGE + position % PAGE) * WIDTH + at);
-    mine[0] = a;
-    mine[LANES / 2] = b;
+    const int head = i / (LANES / 2), at = i % (LANES / 2);
+    uint4* mine = reinterpret_cast<uint4*>(source + head * WIDTH);
+    const uint4 a = rotated_piece(mine, at, c_row, s_row), b = rotated_piece(mine, at + LANES / 2, c_row, s_row);
+    if (head >= HEADS) mine = reinterpret_cast<uint4*>(keys + ((page * KV_HEADS + head - HEADS) * PAGE + position % PAGE) * WIDTH);
+    mine[at] = a;
+    mine[at + LANES / 2] = b;
   }
   for (int i = threadIdx.x; i < KV_HEADS * LANES; i += blockDim.x) {
     const int head = i / LANES, at = i % LANES * 8;

@@ -77,6 +77,13 @@ __device__ unsigned find_floor(
   return prefix;
 }
 
+// One thread per row: its token, given or drawn by a row of the step before (-1 - row).
+extern "C" __global__ void feed(const int* __restrict__ given, const int* __restrict__ drawn, i64* __restrict__ tokens, int rows) {
+  after_previous();
+  const int r = blockIdx.x * blockDim.x + threadIdx.x;
+  if (r < rows) tokens[r] = given[r] >= 0 ? given[r] : drawn[-1 - given[r]];
+}
+
 struct Best {
   float score;
   int id;
@@ -151,14 +158,16 @@ __device__ __forceinline__ void write_drawn(Best best, const float* row, float i
 // split `draw_join` follows; a row with top-k or top-p is drawn whole by its first block.
 //
 // Noise is dear (a hash and two logarithms per candidate), and most of it cannot win. Gumbel noise of the uniform number u is
-// at most -log u, so a candidate can only beat the best score s of its warp if u < e^(x - s); that power is at hand, because
-// the mass needs e^(x - top). What is left of the noise for nearly all candidates is the hash.
-extern "C" __global__ void __launch_bounds__(512) draw(
+// at most -log u, so a candidate can only beat the best score s of its warp if u < e^(x - s). One bar serves the eight
+// candidates of a thread: e^(largest x - s), as a hash. What is left of the noise for nearly all candidates is the hash and
+// a minimum. The next eight are on their way meanwhile.
+extern "C" __global__ void __launch_bounds__(512, 2) draw(
     const float* __restrict__ logits, const int* __restrict__ settings, int* __restrict__ out, Best* __restrict__ partial,
     int rows, int v, int splits) {
   __shared__ float bins[256];
   __shared__ unsigned found[2];
   __shared__ Best shared[32];
+  after_previous();
   const int r = blockIdx.x / splits, split = blockIdx.x % splits, lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const float* row = logits + (i64)r * v;
   const float temperature = __int_as_float(settings[5 * r]), top_p = __int_as_float(settings[5 * r + 1]);
@@ -174,29 +183,32 @@ extern "C" __global__ void __launch_bounds__(512) draw(
 
   Best best = nobody();
   float bar = best.score;  // the best score in this warp
+  float x[8], ahead[8];
+  four(row, from + 4 * threadIdx.x, to, is_aligned, ahead);
+  four(row, from + 4 * (threadIdx.x + blockDim.x), to, is_aligned, ahead + 4);
   for (int base = from; base < to; base += 8 * blockDim.x) {
-    float x[8];
     const int at = base + 4 * threadIdx.x, next = at + 4 * blockDim.x;
-    four(row, at, to, is_aligned, x);
-    four(row, next, to, is_aligned, x + 4);
-    float highest = best.top;
+    float largest = -INFINITE;
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
-      x[k] = x[k] >= lowest ? x[k] * inverse : -INFINITE;
-      highest = fmaxf(highest, x[k]);
+      x[k] = ahead[k] >= lowest ? ahead[k] * inverse : -INFINITE;
+      largest = fmaxf(largest, x[k]);
     }
+    four(row, at + 8 * blockDim.x, to, is_aligned, ahead);
+    four(row, next + 8 * blockDim.x, to, is_aligned, ahead + 4);
+    const float highest = fmaxf(best.top, largest), shift = highest * LOG2_E;
     best.mass *= power((best.top - highest) * LOG2_E);
     best.top = highest;
-    const float scale = power((highest - bar) * LOG2_E);
-    bool is_hopeful = false;
+    unsigned least = 0xffffffffu;
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
-      const int candidate = k < 4 ? at + k : next + k - 4;
-      const float e = power((x[k] - highest) * LOG2_E);
-      best.mass += e;
-      // A little room for rounding; what is not a number is looked at.
-      is_hopeful |= is_greedy ? x[k] > bar : !(uniform(candidate, key0, key1) * 0.9999f >= e * scale);
+      best.mass += power(x[k] * LOG2_E - shift);
+      const unsigned candidate = k < 4 ? at + k : next + k - 4;
+      if (!is_greedy) least = min(least, mixed(candidate, key0, key1));
     }
+    // A little room for rounding; 2^32 and more stay at the largest hash.
+    const float enough = power((largest - bar) * LOG2_E) * 4295826000.0f + 4.0f;
+    const bool is_hopeful = is_greedy ? largest > bar : least <= __float2uint_rz(enough);
     if (!__any_sync(FULL, is_hopeful)) continue;
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
@@ -226,6 +238,7 @@ extern "C" __global__ void __launch_bounds__(512) draw(
 extern "C" __global__ void draw_join(
     const float* __restrict__ logits, const int* __restrict__ settings, int* __restrict__ out, const Best* __restrict__ partial,
     int rows, int v, int splits) {
+  after_previous();
   const int r = blockIdx.x * blockDim.x + threadIdx.x;
   if (r >= rows) return;
   const float temperature = __int_as_float(settings[5 * r]);

@@ -8,7 +8,9 @@
 pub(crate) mod breakdown;
 pub(crate) mod decode;
 mod graph;
+mod mailbox;
 pub(crate) mod product;
+mod proposals;
 
 use std::cell::Cell;
 
@@ -22,8 +24,8 @@ use crate::ops::Angles;
 use graph::{ChunkStarts, flash_chunks};
 
 pub(crate) const SOURCE: &str = concat!(include_str!("attention.cu"), include_str!("draw.cu"));
-const NAMES: [&str; 6] =
-    ["decode_attention", "decode_join", "append", "rotate_append", "draw", "draw_join"];
+const NAMES: [&str; 7] =
+    ["decode_attention", "decode_join", "append", "rotate_append", "feed", "draw", "draw_join"];
 
 /// Query heads that one block serves: their sums live in registers.
 const MOST_HEADS: i64 = 8;
@@ -198,10 +200,55 @@ impl Kernels {
         self.launch("rotate_append", rows, ((pieces + 31) / 32 * 32).min(512), &mut arguments)
     }
 
+    /// The tokens of rows: those given, or (-1 - row) drawn by a row of the step before. [rows]
+    /// int64.
+    pub(crate) fn feed(&self, given: &Tensor, drawn: &Tensor) -> Result<Tensor, TchError> {
+        let rows = given.size1()?;
+        let tokens = Tensor::f_empty([rows], (Kind::Int64, self.device))?;
+        let mut arguments = [
+            self.whole(given, Kind::Int),
+            self.whole(drawn, Kind::Int),
+            self.whole(&tokens, Kind::Int64),
+            Argument::Int(rows as i32),
+        ];
+        self.launch("feed", (rows + 127) / 128, 128, &mut arguments)?;
+        Ok(tokens)
+    }
+
     /// Attention of one token per row over its sequence. `q` [rows, heads, width].
     pub(crate) fn attend(
         &self,
         q: &Tensor,
+        cache: [&Tensor; 2],
+        places: &DevicePlaces,
+        span: Span,
+    ) -> Result<Tensor, TchError> {
+        self.attention(q, None, cache, places, span)
+    }
+
+    /// The same from the layer's product `qkv` [rows, heads + 2 kv_heads, width], of which keys,
+    /// rotated, and values go to their pages. No two rows may be of one sequence.
+    pub(crate) fn rotate_and_attend(
+        &self,
+        qkv: &Tensor,
+        angles: &Angles,
+        cache: [&Tensor; 2],
+        places: &DevicePlaces,
+        span: Span,
+    ) -> Result<Tensor, TchError> {
+        let rows = qkv.size()[0];
+        assert_eq!(qkv.size(), [rows, self.heads + 2 * self.kv_heads, self.width]);
+        assert!(qkv.is_contiguous() && !angles.is_interleaved);
+        assert_eq!(angles.cosine.size(), [rows, self.width / 2]);
+        assert_eq!(angles.sine.size(), [rows, self.width / 2]);
+        let queries = qkv.f_narrow(1, 0, self.heads)?;
+        self.attention(&queries, Some(angles), cache, places, span)
+    }
+
+    fn attention(
+        &self,
+        q: &Tensor,
+        angles: Option<&Angles>,
         cache: [&Tensor; 2],
         places: &DevicePlaces,
         span: Span,
@@ -223,6 +270,10 @@ impl Kernels {
         let [keys, values] = self.cache(cache);
         let [table, table_stride] = self.table(places);
         let scale = std::f32::consts::LOG2_E / (self.width as f32).sqrt();
+        let nothing = Argument::Pointer(std::ptr::null_mut());
+        let [cosine, sine] = angles.map_or([nothing; 2], |angles| {
+            [&angles.cosine, &angles.sine].map(|x| self.whole(x, Kind::Float))
+        });
         let mut arguments = [
             query,
             stride,
@@ -238,6 +289,8 @@ impl Kernels {
             Argument::Int(split_tokens as i32),
             Argument::Int(if let Span::Chunk(size) = span { size as i32 } else { 0 }),
             Argument::Float(scale),
+            cosine,
+            sine,
         ];
         self.launch("decode_attention", blocks * splits, 128, &mut arguments)?;
         if splits > 1 {
@@ -287,6 +340,8 @@ pub(crate) struct DecodeAttention<'a> {
     pub(crate) kernels: &'a Kernels,
     pub(crate) cache: &'a KvCache,
     pub(crate) places: &'a DevicePlaces,
+    /// Whether two rows may be of one sequence.
+    pub(crate) has_neighbours: bool,
 }
 
 impl Attend for DecodeAttention<'_> {
@@ -307,6 +362,10 @@ impl Attend for DecodeAttention<'_> {
             return Ok(None);
         }
         let cache = self.cache.layer(layer);
+        if !self.has_neighbours {
+            let out = self.kernels.rotate_and_attend(qkv, angles, cache, self.places, span)?;
+            return Ok(Some(out));
+        }
         self.kernels.rotate_append(qkv, angles, cache, self.places)?;
         let queries = qkv.f_narrow(1, 0, self.kernels.heads)?;
         Ok(Some(self.kernels.attend(&queries, cache, self.places, span)?))
