@@ -178,7 +178,7 @@ fn the_split_head_is_as_accurate_as_the_exact_one() {
 /// Many lengths, stops that nobody can foresee, interruptions, and prompts of every size.
 fn mixed_requests(vocabulary: i64) -> Vec<Request> {
     let one = |i: usize| {
-        let prompt = (0..1 + i * 7 % 40).map(|k| (i * 131 + k * 17) as i64 % vocabulary).collect();
+        let prompt = (0..=i * 7 % 40).map(|k| (i * 131 + k * 17) as i64 % vocabulary).collect();
         let completions = 1 + i % 3;
         let forced = |k: usize| Interruption {
             after: 5 + (i + k) % 20,
