@@ -12,7 +12,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cudarc::cublaslt::sys::cublasLtMatmulDescAttributes_t as Attribute;
 use cudarc::cublaslt::{result, sys};
@@ -29,6 +29,8 @@ pub(super) const WORKSPACE_BYTES: usize = 64 << 20;
 const ASKED: usize = 16;
 const FINALISTS: usize = 10;
 const RUNS: usize = 8;
+/// A first round ends after this, whoever is left.
+const ROUND: Duration = Duration::from_millis(1500);
 /// Fewer rows than this read the matrix and little else: the library's proposals do.
 const FEW_ROWS: i64 = 33;
 /// How far from torch's product a result may be, as a share of the largest number: both are sums in
@@ -160,8 +162,11 @@ impl Products {
             }
             None => {}
         }
-        let mut times = Vec::new();
+        let (mut times, begun) = (Vec::new(), Instant::now());
         for algorithm in candidates {
+            if begun.elapsed() > ROUND {
+                break;
+            }
             let run = |matrix: &Matrix| self.multiply(description, &algorithm, x, *matrix, out);
             // Some turn out not to be supported; the first call says so.
             if run(&matrices[0]).is_err() {

@@ -26,6 +26,8 @@ pub(super) type Algorithm = sys::cublasLtMatmulAlgo_t;
 const SPLITS: [u32; 6] = [2, 3, 4, 5, 7, 8];
 /// Most algorithms of a thorough search: evenly taken from all that there are.
 const MOST: usize = 320;
+/// Most tiles and stages that are looked at: the library knows very many, most of no use here.
+const MOST_MADE: usize = 4096;
 /// Room for lists of the library.
 const MOST_IDS: usize = 128;
 
@@ -95,7 +97,9 @@ pub(super) fn search(
         candidates.iter().flat_map(|known| splits(*known)).filter(is_valid).collect();
     // What does not work whole does not work in parts.
     let mut others = Vec::new();
-    for whole in made(handle, case).into_iter().filter(is_valid) {
+    let made = made(handle, case);
+    let stride = made.len().div_ceil(MOST_MADE).max(1);
+    for whole in made.into_iter().step_by(stride).filter(is_valid) {
         others.push(whole);
         others.extend(splits(whole).filter(is_valid));
     }
