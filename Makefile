@@ -1,6 +1,6 @@
 # Every command a user or contributor needs. Each target sets up what it needs by itself.
 
-.PHONY: quickstart setup setup-sandbox test test-models test-generate test-gpu check fmt bench fuzz help
+.PHONY: quickstart forecasts setup setup-sandbox test test-models test-generate test-gpu check fmt bench fuzz help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -39,13 +39,18 @@ test-models: setup ## our logits against transformers, tiny models and $(MODELS)
 	cargo build --locked -p scalerl-model --example logits
 	out/venv/bin/python scripts/golden/compare.py target/debug/examples/logits $(filter-out %/tiny_chat,$(wildcard crates/model/testdata/*)) $(MODELS)
 
-quickstart: ## fit the example curves, forecast, compare, write reports to out/quickstart/
+quickstart: setup ## train a small model with the whole recipe, forecast from half-way, see how far off it was
+	cargo build --release --locked --package scalerl
+	OMP_WAIT_POLICY=passive target/release/scalerl train recipes/quickstart.toml --set output.folder=out
+	@echo; echo "open the report.html named above; out/quickstart-N is the run: scalerl fit out/quickstart-N"
+
+forecasts: ## no training: fit the example curves, forecast, compare, write reports to out/forecasts/
 	cargo build --release --locked --package scalerl --no-default-features
-	mkdir -p out/quickstart
-	target/release/scalerl fit examples/curves/scalerl-8b.csv --until 8000 --at 16000 --plot out/quickstart/fit.png --report out/quickstart/fit.html
-	target/release/scalerl backtest examples/curves/scalerl-8b.csv examples/curves/batch-size.csv --report out/quickstart/backtest.html
-	target/release/scalerl compare examples/curves/recipes.csv --baseline scalerl --plot out/quickstart/compare.png --report out/quickstart/compare.html
-	@echo; echo "open out/quickstart/fit.html, compare.html, backtest.html"
+	mkdir -p out/forecasts
+	target/release/scalerl fit examples/curves/scalerl-8b.csv --until 8000 --at 16000 --plot out/forecasts/fit.png --report out/forecasts/fit.html
+	target/release/scalerl backtest examples/curves/scalerl-8b.csv examples/curves/batch-size.csv --report out/forecasts/backtest.html
+	target/release/scalerl compare examples/curves/recipes.csv --baseline scalerl --plot out/forecasts/compare.png --report out/forecasts/compare.html
+	@echo; echo "open out/forecasts/fit.html, compare.html, backtest.html"
 
 fuzz: ## a million broken logs per reader
 	CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true cargo run --release --locked --package scalerl-ingest --example fuzz -- 1000000

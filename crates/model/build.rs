@@ -27,11 +27,14 @@ fn main() {
         .cpp(true)
         .std("c++17")
         .opt_level(2)
+        .file("shim/c10d.cpp")
         .file("shim/graph.cpp")
         .file("shim/shim.cpp")
+        .include("shim/gloo_names")
         .include(&include)
         .include(include.join("torch/csrc/api/include"))
         .define("_GLIBCXX_USE_CXX11_ABI", "1")
+        .define("USE_C10D_GLOO", None)
         .warnings(false)
         .compile("scalerl_shim");
     // A RUNPATH: a machine that names another torch 2.11 in LD_LIBRARY_PATH uses that one.

@@ -21,6 +21,7 @@ MAY_USE = {
     "worker": {"model", "objective", "recipe", "rollout", "task"},
     "engine": {"curve", "journal", "objective", "recipe", "rollout", "task"},
     "board": {"curve", "journal"},
+    "study": {"curve", "journal", "recipe", "rollout"},
     "cli": None,  # connects everything
 }
 

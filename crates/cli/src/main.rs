@@ -13,6 +13,7 @@ mod forecast;
 mod generate;
 #[cfg(feature = "grade")]
 mod grade;
+mod predictions;
 mod progress;
 mod recipe;
 mod report;
@@ -20,6 +21,7 @@ mod report;
 mod sampling;
 #[cfg(feature = "train")]
 mod sft;
+mod study;
 #[cfg(feature = "train")]
 mod train;
 
@@ -60,6 +62,10 @@ enum Command {
     /// Compare predicted with gold answers, row by row.
     #[cfg(feature = "grade")]
     Grade(grade::Args),
+    /// Run a base recipe and its variants, forecast each from its first half, compare them.
+    Study(study::Args),
+    /// Hold the forecasts made at half of each run's compute against what came.
+    Predictions(predictions::Args),
     /// List, show, check and compare recipes.
     Recipe(recipe::Args),
     /// Measure speed.
@@ -94,6 +100,8 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args, &mut out),
         #[cfg(feature = "grade")]
         Command::Grade(args) => grade::run(&args, &mut out),
+        Command::Study(args) => study::run(&args, &mut out),
+        Command::Predictions(args) => predictions::run(&args, &mut out),
         Command::Recipe(args) => recipe::run(&args, &mut out),
         Command::Bench(Bench::Fit(args)) => forecast::bench::run(&args, &mut out),
         #[cfg(feature = "train")]

@@ -184,6 +184,7 @@ mod tests {
     grpo-deepseek                          DeepSeek-GRPO as run in the ScaleRL paper
     gspo                                   GSPO: the ratio is taken per completion, not per token
     dr-grpo                                Dr. GRPO: no std, constant denominator
+    small                                  ScaleRL on a 22M model and chained arithmetic, for studies on one GPU
     leave-one-out/ppo-off-policy           leave one out: PPO-off-policy-8 for PipelineRL-8
     leave-one-out/dapo-loss                leave one out: DAPO loss for CISPO
     leave-one-out/bf16-head                leave one out: no FP32 head

@@ -86,11 +86,13 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// Writes the summary of a run; `scalerl train` ends with it.
-#[allow(dead_code, reason = "called by `scalerl train`, which the forecast-only build lacks")]
-pub(crate) fn summary(run: &Path, out: &mut dyn Write) -> Result<()> {
+/// The end of `scalerl train`: summary and page.
+#[cfg(feature = "train")]
+pub(crate) fn close(run: &Path, out: &mut dyn Write) -> Result<()> {
     let story = Story::load(run, None)?;
-    Headline::new(&story, &Findings::of(&story)).write(out)
+    let findings = Findings::of(&story);
+    Headline::new(&story, &findings).write(out)?;
+    output::page(&run.join("report.html"), page(&story, &findings, run))
 }
 
 /// Refuses a place that cannot be written, or that would overwrite the run itself.

@@ -284,16 +284,10 @@ fn rendered(
 
 fn finish(end: &RunEnd, out: &mut dyn Write) -> Result<()> {
     let folder = end.folder.display();
-    writeln!(
-        out,
-        "ended after step {}: {} ({:.4} device-hours)",
-        end.version.0,
-        live::reason(end.reason),
-        end.ledger.device_hours(),
-    )?;
+    writeln!(out, "ended after step {}: {}\n", end.version.0, live::reason(end.reason))?;
+    crate::report::close(&end.folder, out)?;
     if end.reason == StopReason::Asked {
         writeln!(out, "go on with: scalerl train --resume {folder}")?;
     }
-    writeln!(out, "curve:      scalerl fit {folder}")?;
     Ok(())
 }

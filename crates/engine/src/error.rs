@@ -71,6 +71,9 @@ impl EngineError {
             Self::Training(TrainerError::NotFinite { .. }) => {
                 "lower the learning rate or go on from an older checkpoint"
             }
+            Self::Training(TrainerError::RankLost { .. }) => {
+                "see why that process ended, then go on with --resume; any number of ranks will do"
+            }
             Self::VerifierBroken { .. } => "try the verifier by hand with `scalerl grade`",
             Self::Late { .. } => {
                 "see whether the device or a server hangs, then go on with --resume"

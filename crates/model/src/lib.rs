@@ -12,6 +12,7 @@
 
 pub mod bench;
 mod calendar;
+pub mod collective;
 pub mod config;
 pub mod cuda;
 pub mod device;

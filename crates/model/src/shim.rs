@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tch::{Device, TchError, Tensor};
 use torch_sys::C_tensor;
 
-type Handle = *mut C_tensor;
+pub(crate) type Handle = *mut C_tensor;
 type Backward = extern "C" fn(*mut c_void, Handle, *mut Handle, i64) -> c_int;
 type Drop = extern "C" fn(*mut c_void);
 
@@ -85,11 +85,11 @@ fn checked(code: c_int) -> Result<(), TchError> {
     if code == 0 { Ok(()) } else { Err(TchError::Torch(last_error())) }
 }
 
-fn handle(tensor: &Tensor) -> Handle {
+pub(crate) fn handle(tensor: &Tensor) -> Handle {
     tensor.as_ptr().cast_mut()
 }
 
-fn handles<T: std::borrow::Borrow<Tensor>>(tensors: &[T]) -> Vec<Handle> {
+pub(crate) fn handles<T: std::borrow::Borrow<Tensor>>(tensors: &[T]) -> Vec<Handle> {
     tensors.iter().map(|tensor| handle(tensor.borrow())).collect()
 }
 

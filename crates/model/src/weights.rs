@@ -147,7 +147,7 @@ impl WeightFiles {
 }
 
 #[expect(unsafe_code, reason = "a memory map has no safe constructor")]
-fn map(path: &Path) -> Result<Mmap, LoadError> {
+pub(crate) fn map(path: &Path) -> Result<Mmap, LoadError> {
     let file = File::open(path).map_err(LoadError::io(path))?;
     // SAFETY: model files are not changed while a process reads them; our own writers replace
     // files by renaming and never write into them.

@@ -1,8 +1,9 @@
 //! From files and `--set` to a recipe that can be used.
 //!
 //! Layers, each over the one before: built-in defaults, the files left to right (a file's base,
-//! named by `extends`, comes right before it), the overrides. The merged tree is read once into
-//! a typed [`Recipe`], then checked across sections.
+//! named by `extends`, comes right before it; a base that two files share is laid once, so that the
+//! second file changes the first and no more), the overrides. The merged tree is read once into a
+//! typed [`Recipe`], then checked across sections.
 
 use std::{
     fs,
@@ -170,9 +171,14 @@ impl Recipe {
     /// Lays sources and overrides over the defaults, reads the result and checks it.
     pub fn load(sources: &[Source], overrides: &[Override]) -> Result<Resolved, RecipeError> {
         let mut layers = Self::default().written();
+        let mut laid = Vec::new();
         for source in sources {
-            for layer in with_bases(source, &mut Vec::new())? {
-                layers.merge(layer);
+            for (label, layer) in with_bases(source, &mut Vec::new())? {
+                // A base that an earlier file stands on already would undo that file.
+                if !laid.contains(&label) || label == source.label() {
+                    layers.merge(layer);
+                }
+                laid.push(label);
             }
         }
         for change in overrides {
@@ -184,8 +190,11 @@ impl Recipe {
     }
 }
 
-/// A source's layers, its bases first.
-fn with_bases(source: &Source, chain: &mut Vec<String>) -> Result<Vec<Node>, RecipeError> {
+/// A source's layers with what messages call them, its bases first.
+fn with_bases(
+    source: &Source,
+    chain: &mut Vec<String>,
+) -> Result<Vec<(String, Node)>, RecipeError> {
     let label = source.label();
     let is_loop = chain.contains(&label);
     chain.push(label.clone());
@@ -195,7 +204,7 @@ fn with_bases(source: &Source, chain: &mut Vec<String>) -> Result<Vec<Node>, Rec
     let mut layer = Node::parse(&label, &source.read()?)?;
     let Value::Table(entries) = &mut layer.value else { unreachable!("a document is a table") };
     let Some(position) = entries.iter().position(|(key, _)| key == "extends") else {
-        return Ok(vec![layer]);
+        return Ok(vec![(label, layer)]);
     };
     let (key, base) = entries.remove(position);
     let name = String::read(&base, &key)?;
@@ -209,7 +218,7 @@ fn with_bases(source: &Source, chain: &mut Vec<String>) -> Result<Vec<Node>, Rec
         },
         error => error,
     })?;
-    layers.push(layer);
+    layers.push((label, layer));
     Ok(layers)
 }
 

@@ -28,6 +28,7 @@ pub const RECIPES: &[Shipped] = shipped![
     "grpo-deepseek",
     "gspo",
     "dr-grpo",
+    "small",
     "leave-one-out/ppo-off-policy",
     "leave-one-out/dapo-loss",
     "leave-one-out/bf16-head",

@@ -65,6 +65,21 @@ fn a_leave_one_out_variant_differs_from_scalerl_in_one_choice() {
 }
 
 #[test]
+fn a_second_recipe_changes_the_first_and_leaves_the_rest_of_it() {
+    let own = Source::Text {
+        name: "own.toml".into(),
+        text: "extends = \"scalerl\"\nseed = 7\nobjective.entropy_bonus = 0.01\n".into(),
+    };
+    // Magistral stands on DAPO, which stands on ScaleRL, as the first one does.
+    let both = Recipe::load(&[own, Source::named("magistral")], &[]).unwrap();
+    assert_eq!((both.seed, both.objective.entropy_bonus), (7, 0.01));
+    assert_eq!(both.pipeline.groups_per_step, 80, "from DAPO");
+    let named_again = [Source::named("magistral"), Source::named("scalerl")];
+    let named_again = Recipe::load(&named_again, &[]).unwrap();
+    assert_eq!(diff(&named_again, &load("scalerl")), vec![], "what is named is always laid");
+}
+
+#[test]
 fn dapo_differs_from_scalerl_in_exactly_these_choices() {
     insta::assert_snapshot!(differences("scalerl", "dapo-qwen2.5"), @r#"
     pipeline.groups_per_step: 48 → 80

@@ -78,6 +78,10 @@ pub enum TrainerError {
     /// The device or its library failed.
     #[error("the trainer's device failed: {reason}")]
     Device { reason: String },
+    /// A process that takes part in every step is gone or does not answer. With it went a part of the
+    /// optimizer: the run goes on from its checkpoint.
+    #[error("a trainer rank is lost: {reason}")]
+    RankLost { reason: String },
     /// Weights or state could not be written or read; what was there before stays valid.
     #[error("cannot use {}: {reason}", path.display())]
     Storage { path: PathBuf, reason: String },

@@ -9,19 +9,23 @@
 //! `loss` is the tensor form of `scalerl_objective::loss` and judged by it (tests/loss.rs);
 //! [`LocalTrainer`] is `scalerl_rollout::Trainer` on the model of this process, [`LocalGenerator`]
 //! `scalerl_rollout::Generator` on a copy of it; [`Shelf`] is where the one leaves weights for the
-//! other.
+//! other. [`ranks`] is the same trainer as several processes, [`channel`] the way of its weights to
+//! generators in theirs.
 //!
 //! Not here: what a batch is made of (`objective::plan`), when a step is taken (`engine`), the
 //! network and the optimizer (`model`).
 
+pub mod channel;
 pub mod flops;
 pub mod generator;
 pub mod loss;
 pub mod micro_batch;
 pub mod options;
+mod policy;
+pub mod ranks;
 pub mod shelf;
 pub mod trainer;
 
 pub use generator::{GeneratorStats, LocalGenerator, LocalGeneratorSetup};
-pub use shelf::{Shelf, ShelfError, Weights};
+pub use shelf::{Form, Shelf, ShelfError, Weights};
 pub use trainer::LocalTrainer;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use scalerl_model::shim;
 use scalerl_rollout::{PolicyVersion, WeightHandle};
-use tch::{TchError, Tensor};
+use tch::{Device, Kind, TchError, Tensor};
 use thiserror::Error;
 
 /// Weights of one version: detached, in the order of the model's layout.
@@ -39,6 +39,27 @@ impl Weights {
     }
 }
 
+/// What weights look like, without the weights.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Form {
+    /// In the order of the model's layout.
+    pub shapes: Vec<Vec<i64>>,
+    pub kind: Kind,
+    pub device: Device,
+}
+
+impl Form {
+    /// The form of a model's parameters, which are all of one kind and on one device.
+    pub fn of(parameters: &[Tensor]) -> Self {
+        let first = parameters.first().expect("a model has parameters");
+        Self {
+            shapes: parameters.iter().map(Tensor::size).collect(),
+            kind: first.kind(),
+            device: first.device(),
+        }
+    }
+}
+
 /// Why weights cannot be taken.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -63,6 +84,25 @@ struct State {
     slots: Vec<(WeightHandle, Weights)>,
 }
 
+impl State {
+    /// Takes off all but the newest; returns one that nobody holds. Others that are still held live
+    /// on with their holders.
+    fn free(&mut self) -> Option<Weights> {
+        let newest = self.slots.pop();
+        let free = self.slots.drain(..).map(|(_, weights)| weights).find(Weights::is_free);
+        self.slots.extend(newest);
+        free
+    }
+
+    fn place(&mut self, version: PolicyVersion, parameters: Vec<Tensor>) -> WeightHandle {
+        self.published += 1;
+        let handle = WeightHandle { version, location: format!("shelf:{}", self.published) };
+        let weights = Weights { version, parameters, lease: Arc::default() };
+        self.slots.push((handle.clone(), weights));
+        handle
+    }
+}
+
 impl Shelf {
     /// An empty shelf.
     pub fn new() -> Arc<Self> {
@@ -80,16 +120,26 @@ impl Shelf {
         parameters: &[Tensor],
     ) -> Result<WeightHandle, TchError> {
         let mut state = self.state();
-        let newest = state.slots.pop();
-        let free = state.slots.drain(..).map(|(_, weights)| weights).find(Weights::is_free);
-        // Others that are still held live on with their holders.
-        state.slots.extend(newest);
+        let free = state.free();
         let copies = copy(parameters, free)?;
-        state.published += 1;
-        let handle = WeightHandle { version, location: format!("shelf:{}", state.published) };
-        let weights = Weights { version, parameters: copies, lease: Arc::default() };
-        state.slots.push((handle.clone(), weights));
-        Ok(handle)
+        Ok(state.place(version, copies))
+    }
+
+    /// Memory like `form` that nobody holds, for weights that come from elsewhere: fill it, then
+    /// hand it to [`Shelf::place`].
+    pub fn spare(&self, form: &Form) -> Result<Vec<Tensor>, TchError> {
+        let free = self.state().free();
+        match free.filter(|weights| Form::of(&weights.parameters) == *form) {
+            Some(weights) => Ok(weights.parameters),
+            None => {
+                form.shapes.iter().map(|s| Tensor::f_zeros(s, (form.kind, form.device))).collect()
+            }
+        }
+    }
+
+    /// Makes filled memory the newest weights.
+    pub fn place(&self, version: PolicyVersion, parameters: Vec<Tensor>) -> WeightHandle {
+        self.state().place(version, parameters)
     }
 
     /// The weights a handle names, without copying.

@@ -225,7 +225,7 @@ fn assert_equal_to_reference(objective: &Objective, case: &Case, kind: Kind) {
     let expected = case.reference(objective, sequences);
     let all: Vec<&TrainSequence> = sequences.iter().collect();
     let (gradients, tally) = case.piece(objective, &all, kind);
-    let totals = tally.read().unwrap();
+    let totals = tally.read().unwrap().totals();
     assert_totals(&totals, &expected, &format!("{objective:?}"));
     assert!(is_close(totals.entropy, case.entropy(sequences), DOUBLE));
     for ((found, expected), sequence) in gradients.iter().zip(&expected.gradients).zip(sequences) {
@@ -274,7 +274,7 @@ proptest! {
                     None => total = Some(tally),
                 }
             }
-            assert_totals(&total.unwrap().read().unwrap(), &expected, &format!("{objective:?}"));
+            assert_totals(&total.unwrap().read().unwrap().totals(), &expected, &format!("{objective:?}"));
         }
     }
 
@@ -300,7 +300,7 @@ proptest! {
         left.merge(&right).unwrap();
         let joined = Tensor::cat(&[left_gradient.logprob, right_gradient.logprob], 0);
         prop_assert_eq!(joined, whole_gradient.logprob);
-        let (found, expected) = (left.read().unwrap(), whole.read().unwrap());
+        let (found, expected) = (left.read().unwrap().totals(), whole.read().unwrap().totals());
         prop_assert!(is_close(found.loss, expected.loss, DOUBLE));
         prop_assert!(is_close(found.entropy, expected.entropy, DOUBLE));
     }
@@ -321,6 +321,6 @@ fn a_log_prob_that_is_no_number_never_ends_as_a_gradient_of_zero() {
         let logprob = Tensor::from_slice(&[f64::NAN, -1.0]);
         let (gradients, tally) = token_loss(&objective, &logprob, &logprob, &micro.inputs).unwrap();
         assert!(gradients.logprob.double_value(&[0]).is_nan(), "{objective:?}");
-        assert!(tally.read().unwrap().loss.is_nan());
+        assert!(tally.read().unwrap().totals().loss.is_nan());
     }
 }

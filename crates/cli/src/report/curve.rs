@@ -3,7 +3,7 @@
 use scalerl_board::number::short;
 use scalerl_board::plots::{self, Captions};
 use scalerl_board::{Block, Section, Table};
-use scalerl_curve::{Fit, FitOptions, Forecast};
+use scalerl_curve::{Backtest, Fit, FitOptions, Forecast};
 use scalerl_journal::EvaluationPoint;
 
 use super::{
@@ -156,6 +156,29 @@ pub(crate) fn half_time_section(story: &Story, test: &Result<HalfTime, String>) 
         Block::figure(plots::fit(&drawn, &captions)),
         Block::Table(table),
         Block::Prose(rest),
+        Block::Table(parts(test)),
     ];
     Section { heading, blocks }
+}
+
+/// The end, forecast from growing parts of the run.
+fn parts(test: &HalfTime) -> Table {
+    let row = |part: &Backtest| {
+        vec![
+            format!("{:.0} %", part.fraction * 100.0),
+            part.points.to_string(),
+            words::interval(part.predicted, part.low, part.high),
+            format!("{:+.3}", part.error),
+            if part.covered { "yes" } else { "no" }.to_owned(),
+            words::ceiling(&part.ceiling),
+            part.verdict.to_string(),
+        ]
+    };
+    let columns =
+        ["fitted", "points", "forecast of the end", "error", "inside", "ceiling", "verdict"];
+    Table {
+        caption: "The end, forecast by the sigmoid from growing parts of the compute".to_owned(),
+        columns: columns.map(str::to_owned).to_vec(),
+        rows: test.parts.iter().map(row).collect(),
+    }
 }

@@ -162,7 +162,7 @@ fn figure(story: &Story, forecasts: &[Checked]) -> Figure {
 fn table(story: &Story, forecasts: &[Checked]) -> Table {
     let axis = story.forecasts.first().map_or(story.axis, |report| report.axis);
     let columns =
-        ["step", axes::label(axis), "forecast at 2×", "came", "error", "inside", "verdict"];
+        ["step", axes::label(axis), "forecast at 2×", "came", "error", "inside", "ceiling"];
     let rows = spread(forecasts, MOST_ROWS).into_iter().map(|one| {
         let (value, low, high) = one.at_twice;
         let inside = match one.is_inside {
@@ -174,10 +174,13 @@ fn table(story: &Story, forecasts: &[Checked]) -> Table {
             one.step.to_string(),
             short(one.compute),
             words::interval(value, low, high),
-            one.measured.map_or("not yet".into(), |measured| format!("{measured:.3}")),
+            one.measured.map_or("–".into(), |measured| format!("{measured:.3}")),
             one.measured.map_or(String::new(), |measured| format!("{:+.3}", value - measured)),
             inside.to_owned(),
-            one.verdict,
+            match one.ceiling {
+                (value, low, Some(high)) => words::interval(value, low, high),
+                (_, low, None) => format!("at least {low:.3}"),
+            },
         ]
     });
     let rows: Vec<Vec<String>> = rows.collect();

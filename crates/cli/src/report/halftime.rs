@@ -4,6 +4,7 @@
 //! The law that the live forecast uses stands beside two rivals: the power law, and the guess that
 //! needs no fit, that the last value measured stays. Whichever comes nearest is said.
 
+use rayon::prelude::*;
 use scalerl_curve::{Backtest, Fit, FitError, FitOptions, Method, Series, Skipped, Verdict};
 use scalerl_journal::{Axis, EvaluationPoint};
 use serde::Serialize;
@@ -12,6 +13,8 @@ use crate::forecast::words;
 
 /// Share of the compute that is fitted.
 const HALF: f64 = 0.5;
+/// Shares from which the end is forecast beside it, to show how the forecast has grown.
+const PARTS: [f64; 4] = [0.25, HALF, 0.75, 0.9];
 /// Errors that differ by less than this are the same to a reader of three digits.
 const SAME_ERROR: f64 = 5e-4;
 
@@ -50,6 +53,8 @@ pub(crate) struct HalfTime {
     pub(crate) verdict: Verdict,
     /// The sigmoid first; the power law where it could be fitted; the last value.
     pub(crate) guesses: Vec<Guess>,
+    /// The sigmoid's forecasts of the end from growing parts of the run.
+    pub(crate) parts: Vec<Backtest>,
     #[serde(skip)]
     pub(crate) fit: Fit,
 }
@@ -59,15 +64,15 @@ pub(crate) fn test(points: &[EvaluationPoint], axis: Axis) -> Result<HalfTime, S
     let series = EvaluationPoint::series(points, axis).map_err(|error| error.to_string())?;
     let options = FitOptions::default();
     // The farthest horizon is the last point.
-    let backtest = |method| {
+    let backtest = |method, part| {
         let options = FitOptions { method, ..options };
-        scalerl_curve::backtest(&series, &options, HALF, f64::INFINITY)
+        scalerl_curve::backtest(&series, &options, part, f64::INFINITY)
     };
-    let sigmoid = backtest(options.method).map_err(|reason| why_not(&reason))?;
+    let sigmoid = backtest(options.method, HALF).map_err(|reason| why_not(&reason))?;
     let cut = FitOptions { until: Some(series.last_compute() * HALF), ..options };
     let fit = scalerl_curve::fit(&series, &cut).map_err(|error| too_few(&error))?;
     let mut guesses = vec![guess("sigmoid", &sigmoid)];
-    guesses.extend(backtest(Method::PowerLaw).ok().map(|test| guess("power law", &test)));
+    guesses.extend(backtest(Method::PowerLaw, HALF).ok().map(|test| guess("power law", &test)));
     guesses.extend(last_value(&series, &sigmoid));
     let samples = points.last().map_or(1.0, |point| point.samples.max(1) as f64);
     Ok(HalfTime {
@@ -80,6 +85,7 @@ pub(crate) fn test(points: &[EvaluationPoint], axis: Axis) -> Result<HalfTime, S
         later_inside: sigmoid.rest_covered,
         verdict: sigmoid.verdict,
         guesses,
+        parts: PARTS.par_iter().filter_map(|part| backtest(options.method, *part).ok()).collect(),
         fit,
     })
 }

@@ -24,7 +24,8 @@ pub(crate) fn section(story: &Story) -> Section {
     let mut blocks = vec![Block::Table(table(story))];
     let names = names(story);
     if names.len() > 1 {
-        let curves = names.iter().map(|name| (name.clone(), values(story, name, rate)));
+        let curves =
+            names.iter().map(|name| (name.clone(), values(story, name, |set| Some(set.pass_rate))));
         blocks.push(Block::figure(figure(story, "Pass rate of each set", curves.collect())));
     }
     for name in &names {
@@ -44,10 +45,6 @@ fn names(story: &Story) -> Vec<String> {
 
 fn find<'a>(evaluation: &'a Evaluation, name: &str) -> Option<&'a SetReport> {
     evaluation.sets.iter().find(|set| set.name == name)
-}
-
-fn rate(set: &SetReport) -> Option<f64> {
-    Some(set.pass_rate)
 }
 
 /// A number of one set, over the axis of the report.
@@ -105,7 +102,7 @@ fn pass_at_figure(story: &Story, name: &str) -> Option<Figure> {
     if ks.is_empty() {
         return None;
     }
-    let mut curves = vec![("pass rate".to_owned(), values(story, name, rate))];
+    let mut curves = vec![("pass rate".to_owned(), values(story, name, |set| Some(set.pass_rate)))];
     for k in ks {
         let of =
             |set: &SetReport| set.pass_at.iter().find(|pass| pass.k == k).map(|pass| pass.value);

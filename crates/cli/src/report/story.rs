@@ -147,7 +147,7 @@ impl Story {
         };
         let source = Source::Text { name: "recipe.toml".into(), text: reading.recipe.clone() };
         let recipe = Recipe::load(&[source], &[]).map_err(|error| error.to_string());
-        let recipe_axis = recipe.as_ref().map_or(Axis::DeviceHours, |found| axis_of(found));
+        let recipe_axis = recipe.as_ref().map_or(Axis::DeviceHours, axis_of);
         let points = reading.points();
         let ledger = reading.history.ledger();
         let History { events, undone, lost } = reading.history;

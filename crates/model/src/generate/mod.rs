@@ -10,6 +10,7 @@
 mod cache;
 mod check;
 mod cuda;
+mod end_tag;
 mod flight;
 mod generator;
 mod loops;
@@ -23,6 +24,7 @@ mod stop;
 
 pub use check::{KernelCheck, check_kernels};
 pub use cuda::breakdown::PartTime;
+pub use end_tag::EndTag;
 pub use generator::{CacheAfterExchange, Generator, GeneratorOptions, StepReport};
 pub use pool::PoolUsage;
 pub use request::{

@@ -3,9 +3,13 @@
 //! Every token carries its own policy version and log-prob, because weights may change while a
 //! completion is half written. Tokens that were put in by force are marked and claim no log-prob.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use tch::TchError;
 use thiserror::Error;
+
+use super::end_tag::EndTag;
 
 /// How tokens are drawn from logits.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -44,6 +48,8 @@ pub struct Thinking {
     /// Tokens that end thinking where they are first written one after the other. From there on
     /// no interruption comes.
     pub end: Vec<i64>,
+    /// The same as text, for a tag that other tokens can spell as well.
+    pub tag: Option<Arc<EndTag>>,
     /// Most tokens sampled afterwards.
     pub answer_tokens: usize,
 }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::pool::Page;
-use super::request::{Completion, Finish, Interruption, Request, RequestId, Token};
+use super::request::{Completion, Finish, Interruption, Request, RequestId, Thinking, Token};
 
 pub(crate) struct Sequence {
     pub(crate) id: RequestId,
@@ -87,9 +87,9 @@ impl Sequence {
         }
         let request = self.request.clone();
         if let Some(thinking) = &request.thinking
-            && let Some(count) = self.end_of_thinking(&thinking.end, self.written.len() - 1)
+            && self.has_ended_thinking(thinking)
         {
-            self.begin_answer(count, thinking.answer_tokens);
+            self.begin_answer(self.written.len(), thinking.answer_tokens);
             return None;
         }
         match request.interruptions.get(self.index) {
@@ -136,6 +136,12 @@ impl Sequence {
         self.begin_answer(end.unwrap_or(self.written.len()), forced.answer_tokens);
     }
 
+    /// Whether the last token written ends thinking.
+    fn has_ended_thinking(&self, thinking: &Thinking) -> bool {
+        self.end_of_thinking(&thinking.end, self.written.len() - 1).is_some()
+            || thinking.tag.as_ref().is_some_and(|tag| tag.ends(self.own_tail()))
+    }
+
     /// Tokens written up to the first `end` whose last token is at place `from` or later.
     fn end_of_thinking(&self, end: &[i64], from: usize) -> Option<usize> {
         let is_end = |count: &usize| {
@@ -159,7 +165,6 @@ impl Sequence {
 
 #[cfg(test)]
 mod tests {
-    use super::super::request::Thinking;
     use super::*;
 
     fn sampled(id: i64) -> Token {
@@ -187,7 +192,7 @@ mod tests {
     /// Prompt of one token, thinking of 4 that `8 9` ends, answer of 2.
     fn thinker(interruption: Option<Interruption>) -> Sequence {
         let mut request = Request::new(vec![1], 4);
-        request.thinking = Some(Thinking { end: vec![8, 9], answer_tokens: 2 });
+        request.thinking = Some(Thinking { end: vec![8, 9], tag: None, answer_tokens: 2 });
         request.interruptions = interruption.into_iter().collect();
         Sequence::new(RequestId(0), 0, Arc::new(request), 0)
     }
@@ -210,6 +215,35 @@ mod tests {
         let ids: Vec<i64> = completion.tokens.iter().map(|token| token.id).collect();
         assert_eq!((finish, ids), (Some(Finish::Length), vec![9, 9, 8, 7, 8, 9, 20]));
         assert_eq!((completion.thinking_tokens, completion.is_interrupted), (Some(6), true));
+    }
+
+    #[test]
+    fn a_tag_ends_thinking_however_its_tokens_are_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let tokens = ["</", "t", ">", ">\n", ".</", "</t>", "x", "<s>"];
+        let made = crate::fresh::FreshTokens {
+            tokens: &tokens,
+            start: "<s>",
+            end: "<s>",
+            visible: &tokens,
+        };
+        let shape = crate::fresh::FreshShape {
+            layers: 1,
+            width: 4,
+            heads: 1,
+            kv_heads: 1,
+            feed_forward: 4,
+            experts: None,
+        };
+        crate::fresh::write(folder.path(), &shape, &made).unwrap();
+        let tokenizer = Arc::new(crate::tokenizer::Tokenizer::load(folder.path()).unwrap());
+        let tag = super::super::EndTag::new("</t>", tokenizer).unwrap();
+        for spelling in [&[6_i64, 0, 1, 2][..], &[4, 1, 3], &[6, 5], &[0, 1, 3]] {
+            assert!(tag.ends(spelling), "{spelling:?}");
+        }
+        for other in [&[][..], &[2], &[0, 1], &[0, 6, 2], &[6, 0, 1, 2, 6]] {
+            assert!(!tag.ends(other), "{other:?}");
+        }
     }
 
     #[test]

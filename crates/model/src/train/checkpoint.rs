@@ -7,6 +7,10 @@
 //! ```
 //! A checkpoint appears by a rename, so it is there whole or not at all; its sums catch what
 //! happens to a disk afterwards. A learner restored from one goes on bit for bit on the CPU.
+//!
+//! Any number of ranks writes and reads the same files (`checkpoint/ranks.rs`).
+
+mod ranks;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,6 +25,7 @@ use tch::{Kind, TchError, Tensor};
 use thiserror::Error;
 
 use super::learner::Learner;
+use super::shard::RankError;
 use crate::error::LoadError;
 use crate::save::replace_folder;
 use crate::shim;
@@ -41,6 +46,8 @@ pub enum CheckpointError {
     OtherModel { path: PathBuf, problem: String },
     #[error(transparent)]
     File(#[from] LoadError),
+    #[error(transparent)]
+    Ranks(#[from] RankError),
     #[error("libtorch: {0}")]
     Torch(#[from] TchError),
 }
@@ -52,7 +59,8 @@ impl CheckpointError {
             Self::Damaged { .. } => "remove that folder: the run then goes on from the one before",
             Self::OtherModel { .. } => "resume with the model the run was started with",
             Self::File(error) => error.hint(),
-            Self::Torch(_) => "check the free memory",
+            Self::Ranks(RankError::Collective(error)) => error.hint(),
+            Self::Torch(_) | Self::Ranks(_) => "check the free memory",
         }
     }
 }
@@ -75,21 +83,34 @@ pub fn folder_name(step: u64) -> String {
     format!("step-{step:08}")
 }
 
+pub use ranks::{RestorePlan, restore_together, save_together};
+
 /// Writes a checkpoint of the learner into `folder` and returns its path.
 pub fn save(learner: &Learner, notes: &Value, folder: &Path) -> Result<PathBuf, CheckpointError> {
+    let step = learner.steps_taken;
+    write_folder(step, notes, folder, |path| Ok(write_tensors(path, &named(learner)?)?))
+}
+
+/// Writes the folder around the file of tensors, which `write_state` writes.
+fn write_folder(
+    step: u64,
+    notes: &Value,
+    folder: &Path,
+    write_state: impl FnOnce(&Path) -> Result<(), CheckpointError>,
+) -> Result<PathBuf, CheckpointError> {
     std::fs::create_dir_all(folder).map_err(LoadError::io(folder))?;
     let work = tempfile::Builder::new().prefix(".saving-").tempdir_in(folder);
     let work = work.map_err(LoadError::io(folder))?;
-    write_tensors(&work.path().join(TENSORS), &named(learner)?)?;
+    write_state(&work.path().join(TENSORS))?;
     write(&work.path().join(NOTES), &format!("{notes:#}\n"))?;
     let mut files = BTreeMap::new();
     for name in [TENSORS, NOTES] {
         files.insert(name.to_owned(), sum(&work.path().join(name))?);
     }
-    let manifest = Manifest { format: 1, step: learner.steps_taken, files };
+    let manifest = Manifest { format: 1, step, files };
     let text = serde_json::to_string_pretty(&manifest).expect("plain data becomes JSON");
     write(&work.path().join(MANIFEST), &text)?;
-    let target = folder.join(folder_name(learner.steps_taken));
+    let target = folder.join(folder_name(step));
     replace_folder(&work.keep(), &target)?;
     Ok(target)
 }
@@ -188,6 +209,10 @@ pub fn restore(learner: &mut Learner, path: &Path) -> Result<Value, CheckpointEr
         shim::copy_each(&learner.model.parameters, &learner.masters)?;
     }
     learner.steps_taken = manifest.step;
+    read_notes(path)
+}
+
+fn read_notes(path: &Path) -> Result<Value, CheckpointError> {
     let notes = path.join(NOTES);
     let text = std::fs::read_to_string(&notes).map_err(LoadError::io(&notes))?;
     let notes =

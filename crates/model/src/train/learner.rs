@@ -15,6 +15,8 @@ use thiserror::Error;
 
 use super::adamw::{AdamW, AdamWConfig};
 use super::batch::TrainingBatch;
+use super::shard::{RankError, Shard};
+use crate::collective::CollectiveError;
 use crate::folder::Model;
 use crate::head::{Head, HeadOptions, TokenGradients, TokenScores};
 use crate::network::{Activations, ExpertLoad, ForwardPass};
@@ -61,8 +63,20 @@ pub enum StepError {
     /// Weights and optimizer are as before the step.
     #[error("step {step}: the gradient of `{parameter}` is not finite; the step was not taken")]
     NotFinite { step: u64, parameter: String },
+    /// A rank is lost; the run cannot go on with its other ranks.
+    #[error(transparent)]
+    Collective(#[from] CollectiveError),
     #[error("libtorch: {0}")]
     Torch(#[from] TchError),
+}
+
+impl From<RankError> for StepError {
+    fn from(error: RankError) -> Self {
+        match error {
+            RankError::Collective(error) => Self::Collective(error),
+            RankError::Torch(error) => Self::Torch(error),
+        }
+    }
 }
 
 impl StepError {
@@ -73,6 +87,7 @@ impl StepError {
             Self::NotFinite { .. } => {
                 "lower the learning rate or the largest gradient norm, and look at the batch"
             }
+            Self::Collective(error) => error.hint(),
             Self::Torch(_) => "out of memory? try smaller micro-batches or recomputed activations",
         }
     }
@@ -103,10 +118,12 @@ pub struct Pending {
 pub struct Learner {
     /// What the network computes with.
     pub model: Model,
+    /// One a parameter, or the rank's part of the row where the memory is shared out.
     pub(crate) masters: Vec<Tensor>,
     pub(crate) optimizer: AdamW,
     pub(crate) steps_taken: u64,
-    grads: Vec<Option<Tensor>>,
+    pub(super) shard: Option<Shard>,
+    pub(super) grads: Vec<Option<Tensor>>,
     /// Place of the matrix that the head multiplies with.
     head_place: usize,
     loads: Vec<ExpertLoad>,
@@ -131,6 +148,15 @@ impl Learner {
                 Model::over(model.config, rounded, model.folder)?
             }
         };
+        Self::over(model, masters, None, options)
+    }
+
+    pub(super) fn over(
+        model: Model,
+        masters: Vec<Tensor>,
+        mut shard: Option<Shard>,
+        options: LearnerOptions,
+    ) -> Result<Self, TchError> {
         for parameter in &model.parameters {
             let _ = parameter.f_set_requires_grad(true)?;
         }
@@ -138,11 +164,15 @@ impl Learner {
         let head_place = model.layout.iter().position(|parameter| parameter.name == head);
         Ok(Self {
             optimizer: AdamW::new(&masters, options.optimizer)?,
-            grads: masters.iter().map(|_| None).collect(),
+            grads: match &mut shard {
+                Some(shard) => shard.fresh_gradients()?,
+                None => masters.iter().map(|_| None).collect(),
+            },
             head_place: head_place.expect("every layout has an embedding"),
             steps_taken: 0,
             loads: Vec::new(),
             stopwatch: None,
+            shard,
             masters,
             model,
             options,
@@ -156,6 +186,7 @@ impl Learner {
 
     /// The float32 weights, in the order of the model's layout.
     pub fn masters(&self) -> &[Tensor] {
+        assert!(self.shard.is_none(), "ranks hold parts: gather them");
         &self.masters
     }
 
@@ -180,8 +211,11 @@ impl Learner {
 
     /// Forgets the gradients summed since the last step: for callers that give a step up halfway.
     pub fn discard_gradients(&mut self) -> Result<(), TchError> {
-        self.grads.iter_mut().for_each(|grad| *grad = None);
         self.loads.clear();
+        match &mut self.shard {
+            Some(shard) => self.grads = shard.fresh_gradients()?,
+            None => self.grads.iter_mut().for_each(|grad| *grad = None),
+        }
         // A backward pass that failed may have left gradients with the leaves.
         self.model.parameters.iter().try_for_each(|leaf| shim::take_grad(leaf).map(drop))
     }
@@ -257,7 +291,12 @@ impl Learner {
         })
     }
 
-    fn lap(&mut self, part: &'static str) -> Result<(), TchError> {
+    /// The rate of the next step.
+    pub(super) fn rate(&self) -> f64 {
+        self.options.optimizer.rate(self.steps_taken)
+    }
+
+    pub(super) fn lap(&mut self, part: &'static str) -> Result<(), TchError> {
         self.stopwatch.as_mut().map_or(Ok(()), |watch| watch.lap(part))
     }
 
@@ -299,12 +338,13 @@ impl Learner {
 
     /// Takes one optimizer step with the gradients summed so far, and forgets them.
     pub fn step(&mut self) -> Result<StepReport, StepError> {
+        assert!(self.shard.is_none(), "ranks step together");
         let step = self.steps_taken + 1;
         if self.grads.iter().all(Option::is_none) {
             return Err(StepError::NoGradient { step });
         }
         let grads = self.take_gradients()?;
-        let lr = self.options.optimizer.rate(self.steps_taken);
+        let lr = self.rate();
         let norm = tch::no_grad(|| self.optimizer.step(&self.masters, &grads, lr))?;
         if self.options.compute != ComputeKind::Float32 {
             shim::copy_each(&self.model.parameters, &self.masters)?;
@@ -328,7 +368,7 @@ impl Learner {
             .collect()
     }
 
-    fn name_the_first_not_finite(
+    pub(super) fn name_the_first_not_finite(
         &self,
         step: u64,
         grads: &[Tensor],
@@ -342,7 +382,7 @@ impl Learner {
         Ok(StepError::NotFinite { step, parameter: "all parameters together".to_owned() })
     }
 
-    fn expert_report(&mut self) -> Result<(Option<f64>, Option<f64>), TchError> {
+    pub(super) fn expert_report(&mut self) -> Result<(Option<f64>, Option<f64>), TchError> {
         let loads = std::mem::take(&mut self.loads);
         if loads.is_empty() {
             return Ok((None, None));

@@ -10,7 +10,9 @@ mod adamw;
 mod batch;
 pub mod checkpoint;
 mod learner;
+mod shard;
 
 pub use adamw::{AdamW, AdamWConfig};
 pub use batch::{BatchError, TokenPlace, TrainingBatch};
 pub use learner::{ComputeKind, Learner, LearnerOptions, Pending, StepError, StepReport};
+pub use shard::{RankError, Ranks};

@@ -7,9 +7,9 @@
 //! Text: every token is shown, special ones included, because `</think>` often is one and verifiers
 //! look for it. Only the end token that the model chose last is left out.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use scalerl_model::generate::{self as model, Finish, RequestError};
+use scalerl_model::generate::{self as model, EndTag, Finish, RequestError};
 use scalerl_model::tokenizer::Tokenizer;
 use scalerl_rollout::{
     Completion, FinishReason, GeneratorError, PolicyVersion, SampleRequest, Sampling,
@@ -18,6 +18,8 @@ use scalerl_rollout::{
 pub(super) struct Wording {
     tokenizer: Arc<Tokenizer>,
     stop_tokens: Vec<i64>,
+    /// The tokens that end thinking in this run, and their text.
+    tag: Mutex<Option<(Vec<u32>, Option<Arc<EndTag>>)>>,
 }
 
 impl std::fmt::Debug for Wording {
@@ -28,7 +30,7 @@ impl std::fmt::Debug for Wording {
 
 impl Wording {
     pub(super) fn new(tokenizer: Arc<Tokenizer>, stop_tokens: &[u32]) -> Self {
-        Self { tokenizer, stop_tokens: ids(stop_tokens) }
+        Self { tokenizer, stop_tokens: ids(stop_tokens), tag: Mutex::default() }
     }
 
     pub(super) fn request(&self, asked: &SampleRequest) -> model::Request {
@@ -50,13 +52,31 @@ impl Wording {
                 top_k: top_k as usize,
             },
             max_tokens: thinking_tokens + if thinks { 0 } else { answer_tokens },
-            thinking: thinks
-                .then(|| model::Thinking { end: ids(&asked.end_of_thinking), answer_tokens }),
+            thinking: thinks.then(|| model::Thinking {
+                end: ids(&asked.end_of_thinking),
+                tag: self.tag(&asked.end_of_thinking),
+                answer_tokens,
+            }),
             stop_tokens: self.stop_tokens.clone(),
             stop_strings: asked.stop.clone(),
             seed: asked.seed,
             interruptions: interruptions.collect(),
         }
+    }
+
+    /// The end of thinking as text, where it takes several tokens; made once for all requests.
+    fn tag(&self, end: &[u32]) -> Option<Arc<EndTag>> {
+        if end.len() < 2 {
+            return None;
+        }
+        let mut made = self.tag.lock().expect("nothing panics while it holds the tag");
+        if made.as_ref().is_none_or(|(tokens, _)| tokens != end) {
+            let text = self.tokenizer.decode_all(&ids(end)).unwrap_or_default();
+            // A tag that cannot be read is still found by its tokens.
+            let tag = EndTag::new(&text, self.tokenizer.clone()).ok().filter(|_| !text.is_empty());
+            *made = Some((end.to_vec(), tag.map(Arc::new)));
+        }
+        made.as_ref().and_then(|(_, tag)| tag.clone())
     }
 
     pub(super) fn completion(

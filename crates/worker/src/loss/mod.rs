@@ -23,7 +23,7 @@ use scalerl_recipe::{Kl, Objective, RatioGrain, Surrogate};
 use tch::{Kind, TchError, Tensor};
 
 pub use segments::Segments;
-pub use tally::{Tally, Totals};
+pub use tally::{StepSums, Tally, Totals};
 
 /// What the loss knows of each token beside its log-prob: float64 [m], in the order of the scores.
 #[derive(Debug)]

@@ -61,20 +61,74 @@ impl Tally {
     }
 
     /// Waits for the device and brings the numbers over, in one copy.
-    pub fn read(&self) -> Result<Totals, TchError> {
+    pub fn read(&self) -> Result<StepSums, TchError> {
         let all = Tensor::f_cat(&[&self.sums, &self.extremes], 0)?;
-        let numbers = Vec::<f64>::try_from(all)?;
-        let &[loss, kl, entropy, ratio, ratio_squared, clipped, minus_log, k3, minus_min, max] =
-            &numbers[..]
-        else {
-            return Err(TchError::Shape(format!("{} sums instead of 10", numbers.len())));
-        };
-        Ok(Totals {
+        let read = Vec::<f64>::try_from(all)?;
+        let mut numbers = StepSums::nothing().0;
+        if read.len() + 1 != numbers.len() {
+            return Err(TchError::Shape(format!("{} sums instead of 10", read.len())));
+        }
+        numbers[0] = self.tokens as f64;
+        numbers[1..].copy_from_slice(&read);
+        Ok(StepSums(numbers))
+    }
+}
+
+/// The sums of a step as plain numbers: of one process, or of several after [`StepSums::merge`].
+///
+/// Tokens, the eight sums, the two extremes; counts are exact in an f64.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StepSums([f64; 11]);
+
+impl StepSums {
+    /// Of no token at all.
+    pub fn nothing() -> Self {
+        let mut numbers = [0.0; 11];
+        numbers[9..].fill(f64::NEG_INFINITY);
+        Self(numbers)
+    }
+
+    /// For the way to another process.
+    pub fn numbers(&self) -> &[f64; 11] {
+        &self.0
+    }
+
+    /// From another process.
+    pub fn from_numbers(numbers: [f64; 11]) -> Self {
+        Self(numbers)
+    }
+
+    /// Adds the sums of another part of the batch.
+    pub fn merge(&mut self, other: &Self) {
+        let (sums, extremes) = self.0.split_at_mut(9);
+        sums.iter_mut().zip(&other.0).for_each(|(own, other)| *own += other);
+        for (own, other) in extremes.iter_mut().zip(&other.0[9..]) {
+            // Not `max`, which would drop a NaN.
+            *own = if *own > *other || own.is_nan() { *own } else { *other };
+        }
+    }
+
+    /// What they come to.
+    pub fn totals(&self) -> Totals {
+        let [
+            tokens,
+            loss,
+            kl,
+            entropy,
+            ratio,
+            ratio_squared,
+            clipped,
+            minus_log,
+            k3,
+            minus_min,
+            max,
+        ] = self.0;
+        Totals {
             loss,
             reference_kl: kl,
-            entropy: entropy / self.tokens.max(1) as f64,
+            entropy: entropy / tokens.max(1.0),
             ratio: RatioSums {
-                tokens: self.tokens,
+                tokens: tokens as u64,
                 ratio,
                 ratio_squared,
                 min: -minus_min,
@@ -83,6 +137,32 @@ impl Tally {
                 minus_log,
                 k3,
             },
-        })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_of_parts_are_the_sums_of_the_whole() {
+        let part = |tokens: f64, loss: f64, min: f64, max: f64| {
+            let mut numbers = StepSums::nothing().0;
+            (numbers[0], numbers[1], numbers[9], numbers[10]) = (tokens, loss, -min, max);
+            StepSums(numbers)
+        };
+        let mut all = StepSums::nothing();
+        for one in [part(3.0, 0.5, 0.7, 1.1), StepSums::nothing(), part(2.0, -1.0, 0.2, 1.0)] {
+            all.merge(&one);
+        }
+        let totals = all.totals();
+        assert!((totals.loss + 0.5).abs() < 1e-15);
+        assert_eq!((totals.ratio.tokens, totals.ratio.min, totals.ratio.max), (5, 0.2, 1.1));
+        for order in [[f64::NAN, 1.0], [1.0, f64::NAN]] {
+            let mut all = part(1.0, 0.0, 1.0, order[0]);
+            all.merge(&part(1.0, 0.0, 1.0, order[1]));
+            assert!(all.totals().ratio.max.is_nan(), "a NaN stays");
+        }
     }
 }

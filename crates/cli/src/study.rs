@@ -1,0 +1,140 @@
+//! `scalerl study`: a base recipe and its variants, run, forecast and compared.
+//!
+//! ```text
+//! STUDY.toml -> plan (all recipes checked) -> supervise: one `scalerl train` process a run
+//!                                                  └─ run folders -> outcome: table, plots, page
+//! OUT/
+//!   runs/NAME/            ordinary run folders          recipes/NAME.toml   what each was given
+//!   logs/NAME.log         what its process said         study.json          where everything stands
+//!   table.md  study.csv  curves.png  slopes.png  report.html                what came out
+//!   points.csv  runs.jsonl                              the small files worth committing
+//! ```
+//!
+//! Everything in OUT but `runs/` and `logs/` is made from the run folders and can be made again.
+
+mod outcome;
+mod pages;
+mod show;
+mod supervise;
+mod tables;
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use scalerl_study::{Plan, StudyError, StudyFile, state};
+
+use crate::failure::BadInput;
+use crate::forecast::output::say;
+use outcome::Study;
+use supervise::{Ended, Supervisor};
+pub(crate) use tables::pipes;
+
+/// Options of `scalerl study`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A shipped study (leave-one-out, recipes, smoke, …) or a file.
+    study: String,
+    /// Go on with a study that was stopped or killed.
+    #[arg(long)]
+    resume: bool,
+    /// Only this variant or run; may be repeated.
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// Runs at the same time. More than one on a device makes its times incomparable.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    jobs: u32,
+    /// Folder of the study. Default: runs/STUDY.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print the runs that would be made, and stop.
+    #[arg(long)]
+    dry_run: bool,
+    /// Program that is run as `PROGRAM train …` instead of this one.
+    #[arg(long, hide = true)]
+    program: Option<PathBuf>,
+}
+
+pub(crate) fn bad_input(error: &StudyError) -> BadInput {
+    BadInput::new(error).hint(error.hint())
+}
+
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
+    let file = StudyFile::load(&args.study).map_err(|error| bad_input(&error))?;
+    let plan = Plan::of(&file).map_err(|error| bad_input(&error))?;
+    let chosen = plan.clone().only(&args.only).map_err(|error| bad_input(&error))?;
+    if args.dry_run {
+        return dry_run(&chosen, out);
+    }
+    plan.check_runnable(&file).map_err(|error| bad_input(&error))?;
+    let folder = args.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(&plan.name));
+    let study = Study { plan, folder };
+    check_folder(args, &study)?;
+    let program = program(args)?;
+    if args.jobs > 1 && study.plan.budget.axis == scalerl_journal::Axis::DeviceHours {
+        say("note: the budget is device-time, and runs that share a device slow each other down");
+    }
+    study.prepare()?;
+    let ended = Supervisor::new(&study, &chosen, program, args.jobs as usize)?.run()?;
+    let analysis = study.refresh()?;
+    study.print(&analysis, out)?;
+    finish(&study, args, &ended)
+}
+
+/// What the last line says, and whether the command has failed.
+fn finish(study: &Study, args: &Args, ended: &Ended) -> Result<()> {
+    say(&format!("wrote {}", study.folder.join("report.html").display()));
+    if ended.was_stopped {
+        let folder = study.folder.display();
+        say(&format!("stopped; go on with: scalerl study {} --resume --out {folder}", args.study));
+    }
+    if ended.failures.is_empty() {
+        return Ok(());
+    }
+    let count = ended.failures.len();
+    let lines: Vec<String> =
+        ended.failures.iter().map(|(run, reason)| format!("  {run}: {reason}")).collect();
+    anyhow::bail!(
+        "{count} {} failed; --resume tries again\n{}",
+        if count == 1 { "run" } else { "runs" },
+        lines.join("\n")
+    )
+}
+
+/// A folder that holds runs is only gone on with on purpose, and only with the same recipes.
+fn check_folder(args: &Args, study: &Study) -> Result<(), BadInput> {
+    let runs = study.runs();
+    let holds_runs = std::fs::read_dir(&runs).is_ok_and(|mut entries| entries.next().is_some());
+    if holds_runs && !args.resume {
+        let message = format!("{} holds runs already", study.folder.display());
+        return Err(BadInput::new(message)
+            .hint("go on with them with --resume, or choose another folder with --out"));
+    }
+    if !holds_runs && args.resume {
+        let message = format!("{} holds no runs to go on with", study.folder.display());
+        return Err(BadInput::new(message).hint("leave out --resume, or check --out"));
+    }
+    let jobs = study.all_jobs().map_err(|error| bad_input(&error))?;
+    for job in &jobs {
+        let folder = runs.join(&job.name);
+        state::check_recipe(&folder, job).map_err(|error| bad_input(&error))?;
+    }
+    Ok(())
+}
+
+fn program(args: &Args) -> Result<PathBuf> {
+    if let Some(program) = &args.program {
+        return Ok(program.clone());
+    }
+    if !cfg!(feature = "train") {
+        let message = "this build of scalerl cannot train, so it cannot run a study";
+        return Err(BadInput::new(message).hint("install it with its default features").into());
+    }
+    Ok(std::env::current_exe()?)
+}
+
+fn dry_run(plan: &Plan, out: &mut dyn Write) -> Result<()> {
+    writeln!(out, "{}: {}\n", plan.name, plan.description)?;
+    crate::forecast::table::write(out, &tables::planned(plan)?)?;
+    Ok(())
+}

@@ -1,0 +1,206 @@
+//! A study's folder: where things are, what is left to do, and the files that say what came out.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use scalerl_board::{Size, save};
+use scalerl_study::analysis::Analysis;
+use scalerl_study::record::{RunRecord, is_run};
+use scalerl_study::state::{Glance, glance};
+use scalerl_study::tuning::Sweep;
+use scalerl_study::{Job, Plan, Purpose, StudyError, Variant, export, summary};
+use serde::Serialize;
+
+use super::{pages, tables};
+use crate::forecast::{output, table};
+
+/// A planned study and its folder.
+#[derive(Debug, Clone)]
+pub(crate) struct Study {
+    pub(crate) plan: Plan,
+    pub(crate) folder: PathBuf,
+}
+
+/// `study.json`: where everything stands, made from the run folders.
+#[derive(Debug, Serialize)]
+struct Standing<'a> {
+    study: &'a str,
+    description: &'a str,
+    budget: scalerl_study::Budget,
+    base: &'a str,
+    sweeps: Vec<(&'a str, &'a Sweep)>,
+    runs: Vec<RunStanding>,
+}
+
+#[derive(Debug, Serialize)]
+struct RunStanding {
+    run: String,
+    variant: String,
+    seed: u64,
+    purpose: Purpose,
+    #[serde(flatten)]
+    glance: Glance,
+}
+
+impl Study {
+    pub(crate) fn runs(&self) -> PathBuf {
+        self.folder.join("runs")
+    }
+
+    pub(crate) fn log(&self, run: &str) -> PathBuf {
+        self.folder.join("logs").join(format!("{run}.log"))
+    }
+
+    pub(crate) fn prepare(&self) -> Result<()> {
+        for folder in ["runs", "logs", "recipes"] {
+            let path = self.folder.join(folder);
+            fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn write_recipe(&self, job: &Job) -> Result<PathBuf> {
+        let path = self.folder.join("recipes").join(format!("{}.toml", job.name));
+        export::replace(&path, job.recipe.to_toml().as_bytes())?;
+        Ok(path)
+    }
+
+    /// Every run of a variant, those of its sweep first; tuned as far as the sweep has come.
+    pub(crate) fn jobs(&self, variant: &Variant) -> Result<Vec<Job>, StudyError> {
+        let sweep = Sweep::look(variant, &self.runs())?;
+        let mut jobs = variant.tuning()?;
+        jobs.extend(variant.runs(sweep.chosen())?);
+        Ok(jobs)
+    }
+
+    /// Every run of the study.
+    pub(crate) fn all_jobs(&self) -> Result<Vec<Job>, StudyError> {
+        let jobs: Result<Vec<Vec<Job>>, StudyError> =
+            self.plan.variants.iter().map(|variant| self.jobs(variant)).collect();
+        Ok(jobs?.into_iter().flatten().collect())
+    }
+
+    /// The runs of a variant that have not ended and may be started: those of its sweep until it
+    /// has chosen, then the others. A sweep is over once a run has been started with its choice.
+    pub(crate) fn open_jobs(&self, variant: &Variant) -> Result<Vec<Job>, StudyError> {
+        let runs = self.runs();
+        let is_open = |job: &Job| {
+            Ok::<_, StudyError>(!glance(&runs.join(&job.name), job.budget)?.state.is_finished())
+        };
+        let sweep = Sweep::look(variant, &runs)?;
+        let main = variant.runs(sweep.chosen())?;
+        let has_begun = main.iter().any(|job| is_run(&runs.join(&job.name)));
+        let mut found = Vec::new();
+        if !has_begun {
+            for job in variant.tuning()? {
+                if is_open(&job)? {
+                    found.push(job);
+                }
+            }
+        }
+        if matches!(sweep, Sweep::None | Sweep::Chosen { .. }) {
+            for job in main {
+                if is_open(&job)? {
+                    found.push(job);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The runs so far, without those of sweeps; and those of sweeps.
+    fn records(&self) -> Result<(Vec<RunRecord>, Vec<RunRecord>)> {
+        let (mut records, mut sweeps) = (Vec::new(), Vec::new());
+        for variant in &self.plan.variants {
+            let sweep = Sweep::look(variant, &self.runs())?;
+            let tuned = variant.tune.as_ref().zip(sweep.chosen());
+            let tuned = tuned.map(|(tune, value)| format!("{} = {value}", tune.key));
+            for job in self.jobs(variant)? {
+                let folder = self.runs().join(&job.name);
+                if !is_run(&folder) {
+                    continue;
+                }
+                let mut record = RunRecord::load(&folder)?;
+                record.meta.study.clone_from(&self.plan.name);
+                record.meta.variant.clone_from(&job.variant);
+                match job.purpose {
+                    Purpose::Run => {
+                        record.meta.tuned.clone_from(&tuned);
+                        records.push(record);
+                    }
+                    Purpose::Tune(_) => sweeps.push(record),
+                }
+            }
+        }
+        Ok((records, sweeps))
+    }
+
+    /// Makes every file anew from the run folders.
+    pub(crate) fn refresh(&self) -> Result<Analysis> {
+        let (records, sweeps) = self.records()?;
+        let all: Vec<RunRecord> = records.iter().chain(&sweeps).cloned().collect();
+        export::write(&self.folder, &all)?;
+        let names: Vec<String> = self.plan.variants.iter().map(|one| one.name.clone()).collect();
+        let analysis = Analysis::of(records, &names, self.plan.budget);
+        summary::write(&self.folder.join("study.csv"), &analysis)?;
+        let found = self.sweeps()?;
+        self.write_standing(&found)?;
+        let text = tables::markdown(&self.plan, &analysis, &found);
+        export::replace(&self.folder.join("table.md"), text.as_bytes())?;
+        if let Some(figure) = pages::curves(&self.plan, &analysis) {
+            save(&figure, Size::WIDE, &self.folder.join("curves.png"))?;
+        }
+        if let Some(figure) = pages::slopes(&self.plan, &analysis) {
+            save(&figure, Size::WIDE, &self.folder.join("slopes.png"))?;
+        }
+        let html = pages::page(&self.plan, &analysis, &found).html();
+        export::replace(&self.folder.join("report.html"), html.as_bytes())?;
+        Ok(analysis)
+    }
+
+    fn sweeps(&self) -> Result<Vec<(String, Sweep)>> {
+        let look =
+            |variant: &Variant| Ok((variant.name.clone(), Sweep::look(variant, &self.runs())?));
+        self.plan.variants.iter().map(look).collect()
+    }
+
+    fn write_standing(&self, sweeps: &[(String, Sweep)]) -> Result<()> {
+        let mut runs = Vec::new();
+        for job in self.all_jobs()? {
+            let glance = glance(&self.runs().join(&job.name), job.budget)?;
+            let Job { name: run, variant, seed, purpose, .. } = job;
+            runs.push(RunStanding { run, variant, seed, purpose, glance });
+        }
+        let standing = Standing {
+            study: &self.plan.name,
+            description: &self.plan.description,
+            budget: self.plan.budget,
+            base: &self.plan.base().name,
+            sweeps: sweeps
+                .iter()
+                .filter(|(_, sweep)| *sweep != Sweep::None)
+                .map(|(name, sweep)| (name.as_str(), sweep))
+                .collect(),
+            runs,
+        };
+        let text = serde_json::to_vec_pretty(&standing)?;
+        Ok(export::replace(&self.folder.join("study.json"), &text)?)
+    }
+
+    /// The tables and the chart, for the terminal.
+    pub(crate) fn print(&self, analysis: &Analysis, out: &mut dyn Write) -> Result<()> {
+        table::write(out, &tables::variants(analysis))?;
+        writeln!(out)?;
+        for line in tables::sentences(analysis) {
+            writeln!(out, "  {line}")?;
+        }
+        writeln!(out, "\n  forecast from the first half of each run, and what came")?;
+        table::write(out, &tables::forecasts(analysis))?;
+        if let Some(figure) = pages::curves(&self.plan, analysis) {
+            output::chart(out, &figure)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,290 @@
+//! Runs the runs: one child process each, so many at a time, until all have ended or someone says
+//! stop.
+//!
+//! What is left to do is asked of the run folders each time, never remembered. Children write their
+//! words into logs (not a pipe: it would break under them if this process were killed) and sit in
+//! process groups of their own, so that Ctrl-C reaches this process alone and is passed on once.
+//!
+//! The loop looks a few times a second: processes, folders and signals have no common thing to
+//! wait for, and runs take minutes. It ends when nothing is running and nothing is left to start.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::OpenOptions;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+use scalerl_study::state::{self, State};
+use scalerl_study::{Job, Plan, Purpose};
+
+use super::outcome::Study;
+use super::show::Show;
+use crate::forecast::output::say;
+
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+const SEARCH_EVERY: Duration = Duration::from_secs(2);
+/// Tables on the way: not more often than this, and not more than a small part of the time.
+const REFRESH_EVERY: Duration = Duration::from_mins(1);
+const REFRESH_SHARE: u32 = 20;
+/// Lines of a log that are shown when its process has failed without saying why.
+const LOG_LINES: usize = 3;
+
+/// How the runs have ended.
+#[derive(Debug, Default)]
+pub(crate) struct Ended {
+    /// Runs that failed, and why.
+    pub(crate) failures: BTreeMap<String, String>,
+    /// Did someone ask to stop?
+    pub(crate) was_stopped: bool,
+}
+
+pub(crate) struct Supervisor<'a> {
+    study: &'a Study,
+    plan: &'a Plan,
+    program: PathBuf,
+    at_once: usize,
+    children: Vec<Running>,
+    /// Jobs that were started in this session: each is tried once.
+    tried: BTreeSet<String>,
+    ended: Ended,
+    signals: Arc<AtomicUsize>,
+    passed_on: usize,
+    /// Not before this is work looked for again, unless a run ends.
+    search_at: Instant,
+    refresh: Refresh,
+}
+
+struct Running {
+    job: Job,
+    process: Child,
+}
+
+/// The thread that makes tables on the way.
+struct Refresh {
+    thread: Option<(Instant, JoinHandle<()>)>,
+    due: Instant,
+}
+
+/// What can be done next.
+enum Next {
+    Start(Box<Job>),
+    /// Something is left, or may be, and must wait.
+    Wait,
+    Nothing,
+}
+
+impl<'a> Supervisor<'a> {
+    pub(crate) fn new(
+        study: &'a Study,
+        plan: &'a Plan,
+        program: PathBuf,
+        at_once: usize,
+    ) -> Result<Self> {
+        let signals = Arc::new(AtomicUsize::new(0));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            let count = Arc::clone(&signals);
+            // The flag of signal-hook is a number that is set; here every signal must count.
+            signal_hook::flag::register_usize(signal, count, signal as usize)
+                .context("cannot listen for signals")?;
+        }
+        let refresh = Refresh { thread: None, due: Instant::now() + REFRESH_EVERY };
+        Ok(Self {
+            study,
+            plan,
+            program,
+            at_once,
+            children: Vec::new(),
+            tried: BTreeSet::new(),
+            ended: Ended::default(),
+            signals,
+            passed_on: 0,
+            search_at: Instant::now(),
+            refresh,
+        })
+    }
+
+    /// Runs everything that is left.
+    pub(crate) fn run(mut self) -> Result<Ended> {
+        let mut show = Show::new(self.study, self.plan)?;
+        loop {
+            self.pass_signals_on();
+            self.reap(&mut show)?;
+            match self.next_if_due()? {
+                Next::Start(job) => self.start(*job, &mut show)?,
+                Next::Nothing if self.children.is_empty() => break,
+                Next::Nothing | Next::Wait => {
+                    show.look(self.children.iter().map(|running| running.job.name.as_str()))?;
+                    self.refresh.look(self.study);
+                    std::thread::sleep(LOOK_EVERY);
+                }
+            }
+        }
+        show.finish();
+        self.refresh.join();
+        Ok(self.ended)
+    }
+
+    /// The first signal asks the children to save and end; each further one is passed on as well.
+    fn pass_signals_on(&mut self) {
+        let signal = self.signals.swap(0, Ordering::SeqCst);
+        if signal == 0 {
+            return;
+        }
+        self.ended.was_stopped = true;
+        self.passed_on += 1;
+        if self.passed_on == 1 && !self.children.is_empty() {
+            say("stopping: runs finish their step and save");
+        }
+        let is_interrupt = signal == signal_hook::consts::SIGINT as usize;
+        let signal = if is_interrupt { Signal::INT } else { Signal::TERM };
+        for running in &self.children {
+            let id = i32::try_from(running.process.id()).ok().and_then(Pid::from_raw);
+            // A child that has just ended needs no signal.
+            let _ = id.map(|id| kill_process(id, signal));
+        }
+    }
+
+    fn reap(&mut self, show: &mut Show<'_>) -> Result<()> {
+        let mut index = 0;
+        while index < self.children.len() {
+            let Some(status) = self.children[index].process.try_wait()? else {
+                index += 1;
+                continue;
+            };
+            let Running { job, .. } = self.children.remove(index);
+            let glance = state::glance(&self.study.runs().join(&job.name), job.budget)?;
+            let reason = match glance.state {
+                State::Finished { .. } => None,
+                State::Failed { error } => Some(error),
+                _ if self.ended.was_stopped => None,
+                State::Interrupted => Some("was stopped by somebody else".to_owned()),
+                State::Waiting | State::Open => {
+                    Some(format!("{status}: {}", self.last_words(&job)))
+                }
+            };
+            show.ended(&job.name, reason.as_deref());
+            if let Some(reason) = reason {
+                self.ended.failures.insert(job.name, reason);
+            }
+            self.refresh.due = Instant::now();
+            self.search_at = Instant::now();
+        }
+        Ok(())
+    }
+
+    fn last_words(&self, job: &Job) -> String {
+        let path = self.study.log(&job.name);
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        let last = &lines[lines.len().saturating_sub(LOG_LINES)..];
+        if last.is_empty() { format!("see {}", path.display()) } else { last.join(" | ") }
+    }
+
+    /// Looks for work when there is a place for it, and not more often than folders can be read.
+    fn next_if_due(&mut self) -> Result<Next> {
+        if self.ended.was_stopped {
+            return Ok(Next::Nothing);
+        }
+        if self.children.len() >= self.at_once || Instant::now() < self.search_at {
+            return Ok(Next::Wait);
+        }
+        let next = self.next()?;
+        if !matches!(next, Next::Start(_)) {
+            self.search_at = Instant::now() + SEARCH_EVERY;
+        }
+        Ok(next)
+    }
+
+    /// The first job that has not ended and can be started now.
+    fn next(&self) -> Result<Next> {
+        let (mut is_left, mut found) = (false, None);
+        'search: for variant in &self.plan.variants {
+            let is_tuning = self.children.iter().any(|running| {
+                running.job.variant == variant.name && running.job.purpose != Purpose::Run
+            });
+            for job in self.study.open_jobs(variant)? {
+                if self.tried.contains(&job.name) || is_tuning && job.purpose == Purpose::Run {
+                    continue;
+                }
+                if state::is_being_written(&self.study.runs().join(&job.name)) {
+                    // A process of an earlier session that outlived it: its work counts.
+                    is_left = true;
+                    continue;
+                }
+                found = Some(job);
+                break 'search;
+            }
+        }
+        let Some(job) = found else {
+            return Ok(if is_left { Next::Wait } else { Next::Nothing });
+        };
+        // Runs that begin together would each make the warm-up that they could share.
+        let is_warming_up = self.children.iter().any(|running| {
+            let folder = self.study.runs().join(&running.job.name);
+            state::glance(&folder, running.job.budget).is_ok_and(|glance| !glance.is_under_way)
+        });
+        Ok(if is_warming_up { Next::Wait } else { Next::Start(Box::new(job)) })
+    }
+
+    fn start(&mut self, job: Job, show: &mut Show<'_>) -> Result<()> {
+        let folder = self.study.runs().join(&job.name);
+        let recipe = self.study.write_recipe(&job)?;
+        let mut command = Command::new(&self.program);
+        command.arg("train");
+        let is_new = state::glance(&folder, job.budget)?.state == State::Waiting;
+        if is_new {
+            command.arg(&recipe).arg("--run").arg(&folder);
+        } else {
+            command.arg("--resume").arg(&folder);
+        }
+        let path = self.study.log(&job.name);
+        let log = OpenOptions::new().create(true).append(true).open(&path);
+        let log = log.with_context(|| format!("cannot write {}", path.display()))?;
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
+        let process =
+            command.spawn().with_context(|| format!("cannot start {}", self.program.display()))?;
+        show.started(&job.name, is_new);
+        self.tried.insert(job.name.clone());
+        self.children.push(Running { job, process });
+        Ok(())
+    }
+}
+
+impl Refresh {
+    /// Makes the tables in a thread of its own when it is time, so that signals do not wait.
+    fn look(&mut self, study: &Study) {
+        if let Some((start, thread)) = self.thread.take() {
+            if !thread.is_finished() {
+                self.thread = Some((start, thread));
+                return;
+            }
+            let pause = (start.elapsed() * REFRESH_SHARE).max(REFRESH_EVERY);
+            self.due = self.due.max(start + pause);
+            // A panic in it shows up again in the last refresh, which is made in this thread.
+            let _ = thread.join();
+        }
+        if Instant::now() < self.due {
+            return;
+        }
+        self.due = Instant::now() + REFRESH_EVERY;
+        let study = study.clone();
+        let work = move || {
+            if let Err(error) = study.refresh() {
+                say(&format!("no table this time: {error:#}"));
+            }
+        };
+        self.thread = Some((Instant::now(), std::thread::spawn(work)));
+    }
+
+    fn join(&mut self) {
+        if let Some((_, thread)) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,2 @@
+// Stand-in, see ../algorithm.h.
+#pragma once

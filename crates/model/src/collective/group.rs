@@ -1,0 +1,341 @@
+//! Collectives among processes.
+
+#![expect(unsafe_code, reason = "this is the boundary to C++")]
+
+use std::ffi::{c_char, c_int, c_void};
+use std::time::Duration;
+
+use tch::{Device, Tensor};
+
+use super::store::{Store, text};
+use super::{CollectiveError, milliseconds, timed};
+use crate::device;
+use crate::shim::{Handle, handle, handles};
+
+unsafe extern "C" {
+    fn scalerl_group_new(
+        store: *mut c_void,
+        prefix: *const c_char,
+        rank: c_int,
+        size: c_int,
+        address: *const c_char,
+        timeout_ms: i64,
+        out: *mut *mut c_void,
+    ) -> c_int;
+    fn scalerl_group_drop(group: *mut c_void);
+    fn scalerl_group_abort(group: *mut c_void) -> c_int;
+    fn scalerl_group_broadcast(
+        group: *mut c_void,
+        tensors: *const Handle,
+        count: i64,
+        root: i64,
+        timeout_ms: i64,
+    ) -> c_int;
+    fn scalerl_group_all_reduce(
+        group: *mut c_void,
+        tensor: Handle,
+        is_max: c_int,
+        timeout_ms: i64,
+    ) -> c_int;
+    fn scalerl_group_reduce_scatter(
+        group: *mut c_void,
+        output: Handle,
+        input: Handle,
+        timeout_ms: i64,
+    ) -> c_int;
+    fn scalerl_group_all_gather(
+        group: *mut c_void,
+        output: Handle,
+        input: Handle,
+        timeout_ms: i64,
+    ) -> c_int;
+    fn scalerl_group_gather(
+        group: *mut c_void,
+        outputs: *const Handle,
+        count: i64,
+        input: Handle,
+        timeout_ms: i64,
+    ) -> c_int;
+    fn scalerl_group_scatter(
+        group: *mut c_void,
+        output: Handle,
+        inputs: *const Handle,
+        count: i64,
+        timeout_ms: i64,
+    ) -> c_int;
+    fn scalerl_group_barrier(group: *mut c_void, timeout_ms: i64) -> c_int;
+}
+
+/// How tensors travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// TCP between CPUs.
+    Gloo,
+    /// NVIDIA's library between GPUs.
+    Nccl,
+}
+
+impl Transport {
+    /// What fits tensors on a device.
+    pub fn of(device: Device) -> Self {
+        if device == Device::Cpu { Self::Gloo } else { Self::Nccl }
+    }
+}
+
+/// How numbers of several processes become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reduce {
+    Sum,
+    Max,
+}
+
+/// `size` processes that call the same operations in the same order. Not shared between threads:
+/// the order would be lost.
+#[derive(Debug)]
+pub struct Group {
+    raw: Raw,
+    name: String,
+    rank: usize,
+    size: usize,
+    timeout: Duration,
+}
+
+/// The shim's group.
+#[derive(Debug)]
+struct Raw(*mut c_void);
+
+// SAFETY: a process group may be used from any thread, by one at a time.
+unsafe impl Send for Raw {}
+
+impl Group {
+    /// Forms a group under a name of its own in the store. Returns when all have come (NCCL meets
+    /// in the first operation instead).
+    pub fn form(
+        store: &Store,
+        name: &str,
+        (rank, size): (usize, usize),
+        transport: Transport,
+        timeout: Duration,
+    ) -> Result<Self, CollectiveError> {
+        assert!(rank < size, "rank {rank} of {size}");
+        // Opens libtorch_cuda, where NCCL's side lives.
+        device::open();
+        let address = match transport {
+            Transport::Gloo => Some(text(&store.own_address()?.to_string())),
+            Transport::Nccl => None,
+        };
+        let prefix = text(name);
+        let act = || format!("forming group `{name}` as rank {rank} of {size}");
+        let (own, all) = (rank as c_int, size as c_int);
+        // Meeting takes at most the timeout, connecting as much again.
+        let patience = 2 * timeout + Duration::from_secs(1);
+        let raw = store.call(act, timeout, patience, move |store| {
+            let address = address.as_ref().map_or(std::ptr::null(), |address| address.as_ptr());
+            let (wait, mut raw) = (milliseconds(timeout), std::ptr::null_mut());
+            let out = &raw mut raw;
+            // SAFETY: all texts outlive the call.
+            let code =
+                unsafe { scalerl_group_new(store, prefix.as_ptr(), own, all, address, wait, out) };
+            (code, Raw(raw))
+        })?;
+        Ok(Self { raw, name: name.to_owned(), rank, size, timeout })
+    }
+
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The deadline of operations from here on.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    fn run(&self, what: &str, call: impl FnOnce(i64) -> c_int) -> Result<(), CollectiveError> {
+        let act =
+            || format!("{what} in group `{}` as rank {} of {}", self.name, self.rank, self.size);
+        timed(act, self.timeout, || call(milliseconds(self.timeout)))
+    }
+
+    /// Everybody's tensors become those of `root`.
+    pub fn broadcast<T: std::borrow::Borrow<Tensor>>(
+        &self,
+        tensors: &[T],
+        root: usize,
+    ) -> Result<(), CollectiveError> {
+        let list = handles(tensors);
+        let (count, root) = (list.len() as i64, root as i64);
+        // SAFETY: `count` borrowed tensors.
+        self.run("broadcast", |timeout| unsafe {
+            scalerl_group_broadcast(self.raw.0, list.as_ptr(), count, root, timeout)
+        })
+    }
+
+    /// Everybody's tensor becomes the sum (or maximum) of all.
+    pub fn all_reduce(&self, tensor: &Tensor, how: Reduce) -> Result<(), CollectiveError> {
+        let is_max = c_int::from(how == Reduce::Max);
+        // SAFETY: one borrowed tensor.
+        self.run("all-reduce", |timeout| unsafe {
+            scalerl_group_all_reduce(self.raw.0, handle(tensor), is_max, timeout)
+        })
+    }
+
+    /// `output` becomes this rank's part of the sum of everybody's `input`, which has `size` parts.
+    pub fn reduce_scatter(&self, output: &Tensor, input: &Tensor) -> Result<(), CollectiveError> {
+        assert_eq!(input.numel(), output.numel() * self.size, "one part a rank");
+        // SAFETY: two borrowed tensors.
+        self.run("reduce-scatter", |timeout| unsafe {
+            scalerl_group_reduce_scatter(self.raw.0, handle(output), handle(input), timeout)
+        })
+    }
+
+    /// `output` becomes everybody's `input` in the order of ranks.
+    pub fn all_gather(&self, output: &Tensor, input: &Tensor) -> Result<(), CollectiveError> {
+        assert_eq!(output.numel(), input.numel() * self.size, "one part a rank");
+        // SAFETY: two borrowed tensors.
+        self.run("all-gather", |timeout| unsafe {
+            scalerl_group_all_gather(self.raw.0, handle(output), handle(input), timeout)
+        })
+    }
+
+    /// Rank 0 gets everybody's `input`; it hands in one tensor a rank, the others none.
+    pub fn gather(&self, outputs: &[Tensor], input: &Tensor) -> Result<(), CollectiveError> {
+        assert_eq!(outputs.len(), if self.rank == 0 { self.size } else { 0 }, "outputs at rank 0");
+        let list = handles(outputs);
+        // SAFETY: `len` and one borrowed tensors.
+        self.run("gather", |timeout| unsafe {
+            let (outputs, count) = (list.as_ptr(), list.len() as i64);
+            scalerl_group_gather(self.raw.0, outputs, count, handle(input), timeout)
+        })
+    }
+
+    /// Everybody's `output` becomes its tensor among rank 0's `inputs`; the others hand in none.
+    pub fn scatter(&self, output: &Tensor, inputs: &[Tensor]) -> Result<(), CollectiveError> {
+        assert_eq!(inputs.len(), if self.rank == 0 { self.size } else { 0 }, "inputs at rank 0");
+        let list = handles(inputs);
+        // SAFETY: one and `len` borrowed tensors.
+        self.run("scatter", |timeout| unsafe {
+            let (inputs, count) = (list.as_ptr(), list.len() as i64);
+            scalerl_group_scatter(self.raw.0, handle(output), inputs, count, timeout)
+        })
+    }
+
+    /// Returns when everybody has come.
+    pub fn barrier(&self) -> Result<(), CollectiveError> {
+        // SAFETY: takes no tensor.
+        self.run("barrier", |timeout| unsafe { scalerl_group_barrier(self.raw.0, timeout) })
+    }
+
+    /// Ends what is under way, here and, by closing connections, at the peers.
+    pub fn abort(&self) -> Result<(), CollectiveError> {
+        // SAFETY: takes no tensor.
+        self.run("abort", |_| unsafe { scalerl_group_abort(self.raw.0) })
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        if !self.0.is_null() {
+            // SAFETY: made by the shim, dropped once.
+            unsafe { scalerl_group_drop(self.0) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    /// Runs `act` as every rank of a group, each on a thread; returns what each said.
+    fn ranks<T: Send + 'static>(size: usize, act: fn(Group) -> T) -> Vec<T> {
+        let server = Store::listen("127.0.0.1", 0, SOON).unwrap();
+        let port = server.server().port();
+        let threads: Vec<_> = (0..size)
+            .map(|rank| {
+                std::thread::spawn(move || {
+                    let store = Store::connect("127.0.0.1", port, SOON).unwrap();
+                    let place = (rank, size);
+                    act(Group::form(&store, "test", place, Transport::Gloo, SOON).unwrap())
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    }
+
+    fn numbers(tensor: &Tensor) -> Vec<f32> {
+        Vec::try_from(tensor).unwrap()
+    }
+
+    #[test]
+    fn operations_do_what_their_names_say_with_any_number_of_ranks() {
+        for size in 1..=3 {
+            let total = (1..=size).sum::<usize>() as f32;
+            let everybody = ranks(size, |group| {
+                let (rank, size) = (group.rank(), group.size() as i64);
+                let own = Tensor::from_slice(&[rank as f32 + 1.0]);
+                let sum = own.copy();
+                group.all_reduce(&sum, Reduce::Sum).unwrap();
+                let most = own.copy();
+                group.all_reduce(&most, Reduce::Max).unwrap();
+                let all = Tensor::zeros([size], tch::kind::FLOAT_CPU);
+                group.all_gather(&all, &own).unwrap();
+                let part = Tensor::zeros([1], tch::kind::FLOAT_CPU);
+                group.reduce_scatter(&part, &(&all * (rank as f64 + 1.0))).unwrap();
+                let told = [own.copy(), &own * 10.0];
+                group.broadcast(&told, group.size() - 1).unwrap();
+                let lists: Vec<Tensor> =
+                    if rank == 0 { (0..size).map(|_| part.zeros_like()).collect() } else { vec![] };
+                group.gather(&lists, &own).unwrap();
+                let back = own.zeros_like();
+                let doubled: Vec<Tensor> = lists.iter().map(|tensor| tensor * 2.0).collect();
+                group.scatter(&back, &doubled).unwrap();
+                group.barrier().unwrap();
+                [sum, most, all, part, told[1].copy(), back].map(|tensor| numbers(&tensor))
+            });
+            for (rank, [sum, most, all, part, told, back]) in everybody.into_iter().enumerate() {
+                let own = rank as f32 + 1.0;
+                assert_eq!((sum, most), (vec![total], vec![size as f32]));
+                assert_eq!(all, (1..=size).map(|rank| rank as f32).collect::<Vec<_>>());
+                assert_eq!((part, told), (vec![own * total], vec![size as f32 * 10.0]));
+                assert_eq!(back, [own * 2.0]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_rank_that_does_not_take_part_is_an_error_in_time_and_so_is_one_that_leaves() {
+        let said = ranks(2, |mut group| {
+            if group.rank() == 1 {
+                std::thread::sleep(Duration::from_millis(1200));
+                return None;
+            }
+            group.set_timeout(Duration::from_millis(400));
+            let late = group.barrier().unwrap_err();
+            group.set_timeout(SOON);
+            Some((late, group.barrier().unwrap_err()))
+        });
+        let (late, gone) = said[0].clone().unwrap();
+        assert!(matches!(late, CollectiveError::Late { .. }), "{late}");
+        assert!(matches!(gone, CollectiveError::Failed { .. }), "{gone}");
+        assert!(gone.to_string().contains("rank 0 of 2"), "{gone}");
+    }
+
+    #[test]
+    fn a_group_whose_other_half_never_comes_is_an_error_in_time() {
+        let store = Store::listen("127.0.0.1", 0, SOON).unwrap();
+        let soon = Duration::from_millis(500);
+        let started = std::time::Instant::now();
+        let error = Group::form(&store, "half", (0, 2), Transport::Gloo, soon).unwrap_err();
+        assert!(matches!(error, CollectiveError::Late { .. }), "{error}");
+        assert!(started.elapsed() < 6 * soon, "{:?}", started.elapsed());
+    }
+}

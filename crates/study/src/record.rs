@@ -1,0 +1,207 @@
+//! What a study needs of a run: its points with their times, and one line about it.
+//!
+//! A record is read from a run folder, or from the small files that `export.rs` writes; both give
+//! the same, so what is concluded from a run does not depend on whether its folder still exists.
+
+use std::{fs, path::Path};
+
+use scalerl_curve::{PointsError, Series};
+use scalerl_journal::{Axis, EvaluationPoint, ForecastReport, Reading, What};
+use serde::{Deserialize, Serialize};
+
+use crate::{StudyError, state::State};
+
+/// One run, as far as it has come.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunRecord {
+    /// What it is.
+    pub meta: RunMeta,
+    /// Evaluations of the primary set, by rising step.
+    pub points: Vec<TimedPoint>,
+}
+
+/// One line about a run: a line of `runs.jsonl`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunMeta {
+    /// The study it belongs to; empty for a run of its own.
+    pub study: String,
+    /// Its name.
+    pub run: String,
+    /// Its variant; empty for a run of its own.
+    pub variant: String,
+    /// Its seed.
+    pub seed: u64,
+    /// The compute axis of its curve.
+    pub axis: Option<Axis>,
+    /// What the sweep before it has chosen, as `key = value`.
+    pub tuned: Option<String>,
+    /// Has it ended as its recipe says?
+    pub is_finished: bool,
+    /// How it ended, or that it has not.
+    pub status: String,
+    /// Commit of the program that made it.
+    pub commit: Option<String>,
+    /// Release of the program.
+    pub scalerl: String,
+    /// What it ran on.
+    pub devices: Vec<String>,
+    /// Unix time of its start.
+    pub started_at: f64,
+    /// Device-hours held, evaluations included.
+    pub device_hours: f64,
+    /// The last forecast that the run itself has recorded within the first half of its compute.
+    pub recorded: Option<ForecastReport>,
+}
+
+/// An evaluation and when it was made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TimedPoint {
+    /// The run's name.
+    pub run: String,
+    /// Optimizer steps taken.
+    pub step: u64,
+    /// Device-hours without evaluations.
+    pub gpu_hours: f64,
+    /// Tokens generated for training.
+    pub tokens: u64,
+    /// Operations of the model in generating and training.
+    pub flops: f64,
+    /// Mean pass rate of the set.
+    pub pass_rate: f64,
+    /// Judged completions behind it.
+    pub samples: u64,
+    /// Unix time.
+    pub at: f64,
+}
+
+impl TimedPoint {
+    fn new(point: EvaluationPoint, at: f64) -> Self {
+        let EvaluationPoint { run, step, gpu_hours, tokens, flops, pass_rate, samples } = point;
+        Self { run, step, gpu_hours, tokens, flops, pass_rate, samples, at }
+    }
+
+    fn plain(&self) -> EvaluationPoint {
+        let Self { run, step, gpu_hours, tokens, flops, pass_rate, samples, .. } = self.clone();
+        EvaluationPoint { run, step, gpu_hours, tokens, flops, pass_rate, samples }
+    }
+
+    /// Its compute on an axis.
+    pub fn compute(&self, axis: Axis) -> f64 {
+        self.plain().compute(axis)
+    }
+}
+
+impl RunRecord {
+    /// Reads a run folder.
+    pub fn load(folder: &Path) -> Result<Self, StudyError> {
+        let reading = Reading::load(folder)?;
+        let axis = axis_of(&reading.recipe);
+        let points: Vec<TimedPoint> = reading
+            .history
+            .events
+            .iter()
+            .filter_map(|event| {
+                let What::Evaluation { version, primary, sets, spent, .. } = &event.what else {
+                    return None;
+                };
+                let set = sets.iter().find(|set| set.name == *primary)?;
+                let point = EvaluationPoint::new(&reading.name, *version, spent, set);
+                Some(TimedPoint::new(point, event.at))
+            })
+            .collect();
+        let state = State::of(reading.history.events.last().map(|event| &event.what));
+        let half = points.last().map_or(0.0, |last| last.compute(axis) / 2.0);
+        let recorded = reading
+            .forecasts()
+            .filter(|report| state.is_finished() && report.axis == axis && report.compute <= half)
+            .last()
+            .cloned();
+        let environment = &reading.environment;
+        let meta = RunMeta {
+            run: reading.name.clone(),
+            axis: Some(axis),
+            is_finished: state.is_finished(),
+            status: status_text(&state),
+            commit: environment.commit.clone(),
+            scalerl: environment.scalerl.clone(),
+            devices: environment.devices.clone(),
+            started_at: environment.started_at,
+            device_hours: reading.history.ledger().device_hours(),
+            seed: seed_of(&reading.recipe),
+            recorded,
+            ..RunMeta::default()
+        };
+        Ok(Self { meta, points })
+    }
+
+    /// The axis of its curve.
+    pub fn axis(&self) -> Axis {
+        self.meta.axis.unwrap_or(Axis::DeviceHours)
+    }
+
+    /// Its points as a series that can be fitted.
+    pub fn series(&self, axis: Axis) -> Result<Series, PointsError> {
+        let plain: Vec<EvaluationPoint> = self.points.iter().map(TimedPoint::plain).collect();
+        EvaluationPoint::series(&plain, axis)
+    }
+}
+
+/// Is this the folder of a run?
+pub fn is_run(folder: &Path) -> bool {
+    folder.join("recipe.toml").is_file() && folder.join("events.jsonl").is_file()
+}
+
+fn status_text(state: &State) -> String {
+    match state {
+        State::Waiting => "waiting".into(),
+        State::Open => "not ended".into(),
+        State::Interrupted => "interrupted".into(),
+        State::Failed { error } => format!("failed: {error}"),
+        State::Finished { reason } => {
+            let word = serde_json::to_value(reason).ok();
+            word.and_then(|word| word.as_str().map(Into::into)).unwrap_or_default()
+        }
+    }
+}
+
+/// Read as plain TOML: the recipe of an older release must not keep its points from being read.
+fn axis_of(recipe: &str) -> Axis {
+    let table: toml::Table = recipe.parse().unwrap_or_default();
+    match table.get("budget").and_then(|budget| budget.get("axis")).and_then(toml::Value::as_str) {
+        Some("tokens") => Axis::Tokens,
+        Some("flops") => Axis::Flops,
+        Some("steps") => Axis::Steps,
+        _ => Axis::DeviceHours,
+    }
+}
+
+fn seed_of(recipe: &str) -> u64 {
+    let table: toml::Table = recipe.parse().unwrap_or_default();
+    table.get("seed").and_then(toml::Value::as_integer).and_then(|n| n.try_into().ok()).unwrap_or(0)
+}
+
+/// Every record that a path stands for: a run folder, a folder with the files of `export.rs` (a
+/// study's folder has them), or a folder with such folders inside, at any depth.
+pub fn find(path: &Path) -> Result<Vec<RunRecord>, StudyError> {
+    if is_run(path) {
+        return Ok(vec![RunRecord::load(path)?]);
+    }
+    if crate::export::is_export(path) {
+        return crate::export::read(path);
+    }
+    let entries = fs::read_dir(path).map_err(StudyError::io("read", path))?;
+    let mut folders = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(StudyError::io("read", path))?;
+        if entry.path().is_dir() && !entry.file_name().to_string_lossy().starts_with('.') {
+            folders.push(entry.path());
+        }
+    }
+    folders.sort();
+    let mut found = Vec::new();
+    for folder in folders {
+        found.extend(find(&folder)?);
+    }
+    Ok(found)
+}

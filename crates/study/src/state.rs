@@ -1,0 +1,180 @@
+//! Where a run stands, from its folder alone.
+//!
+//! Looked at every few seconds while a study goes on, so only the ends of the files are read;
+//! `record.rs` reads a run whole.
+
+use std::{
+    fs::{self, File, TryLockError},
+    io::{Read as _, Seek as _, SeekFrom},
+    path::Path,
+};
+
+use scalerl_journal::{Axis, EvaluationPoint, Event, Ledger, RunFolder, StopReason, What};
+use scalerl_recipe::{Recipe, Source, diff};
+use serde::Serialize;
+
+use crate::{Budget, Job, StudyError};
+
+/// More than enough for the last step and the groups after it.
+const TAIL_BYTES: u64 = 256 * 1024;
+
+/// Where a run stands.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub enum State {
+    /// It has no folder yet.
+    Waiting,
+    /// No end was recorded: it is alive, or was killed.
+    Open,
+    /// Somebody stopped it; it can go on.
+    Interrupted,
+    /// It has ended by its budget, or for another reason of the recipe.
+    Finished {
+        /// Why.
+        reason: StopReason,
+    },
+    /// It ended with an error.
+    Failed {
+        /// Which.
+        error: String,
+    },
+}
+
+impl State {
+    /// Nothing is left to do.
+    pub fn is_finished(&self) -> bool {
+        matches!(self, Self::Finished { .. })
+    }
+
+    pub(crate) fn of(last: Option<&What>) -> Self {
+        match last {
+            Some(What::Stopped { reason: StopReason::Asked, .. }) => Self::Interrupted,
+            Some(What::Stopped { reason, .. }) => Self::Finished { reason: *reason },
+            Some(What::Failed { error, .. }) => Self::Failed { error: error.clone() },
+            _ => Self::Open,
+        }
+    }
+}
+
+/// A run at a glance.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Glance {
+    /// Where it stands.
+    #[serde(flatten)]
+    pub state: State,
+    /// Optimizer steps taken.
+    pub step: u64,
+    /// Share of its budget that is spent, at most 1; 1 when finished.
+    pub share: f64,
+    /// The last evaluation of the primary set.
+    pub pass_rate: Option<f64>,
+    /// Evaluations so far.
+    pub points: usize,
+    /// Has it taken a step or measured something? Before that it may be warming up.
+    pub is_under_way: bool,
+}
+
+/// Looks at a run folder that may not exist.
+pub fn glance(folder: &Path, budget: Budget) -> Result<Glance, StudyError> {
+    let mut glance = Glance {
+        state: State::Waiting,
+        step: 0,
+        share: 0.0,
+        pass_rate: None,
+        points: 0,
+        is_under_way: false,
+    };
+    let Ok(run) = RunFolder::open(folder) else { return Ok(glance) };
+    let points = points_so_far(&run)?;
+    glance.points = points.len();
+    glance.pass_rate = points.last().map(|point| point.pass_rate);
+    let tail = tail(&run.events())?;
+    // Newest first, and no further back than needed: a tail holds hundreds of groups.
+    let mut newest = tail
+        .rsplit(|byte| *byte == b'\n')
+        .filter_map(|line| serde_json::from_slice::<Event>(line).ok())
+        .peekable();
+    glance.state = State::of(newest.peek().map(|event| &event.what));
+    glance.is_under_way = glance.points > 0;
+    let (mut step, mut ledger) = (None, None);
+    for event in newest {
+        glance.is_under_way |= !event.what.is_of_session();
+        ledger = ledger.or_else(|| event.what.ledger().copied());
+        step = step.or(match &event.what {
+            What::Step { report, .. } => Some(report.version.0),
+            What::Stopped { version, .. } | What::Resumed { version, .. } => Some(version.0),
+            _ => None,
+        });
+        if step.is_some() && ledger.is_some() {
+            break;
+        }
+    }
+    glance.step = step.or_else(|| points.last().map(|point| point.step)).unwrap_or(0);
+    glance.share = ledger.map_or(0.0, |ledger| share(&ledger, glance.step, budget));
+    if glance.state.is_finished() {
+        glance.share = 1.0;
+    }
+    Ok(glance)
+}
+
+fn share(ledger: &Ledger, step: u64, budget: Budget) -> f64 {
+    let spent = match budget.axis {
+        Axis::DeviceHours => ledger.device_hours(),
+        Axis::Tokens => ledger.tokens_generated as f64,
+        Axis::Flops => ledger.flops,
+        Axis::Steps => step as f64,
+    };
+    (spent / budget.amount).clamp(0.0, 1.0)
+}
+
+fn points_so_far(run: &RunFolder) -> Result<Vec<EvaluationPoint>, StudyError> {
+    let path = run.points(None);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(StudyError::io("read", path)(error)),
+    };
+    // A line that is being written is not whole yet.
+    Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+}
+
+/// The last part of a file; its first and last line may be torn.
+fn tail(path: &Path) -> Result<Vec<u8>, StudyError> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(StudyError::io("read", path)(error)),
+    };
+    let mut bytes = Vec::new();
+    let length = file.metadata().map_err(StudyError::io("read", path))?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))
+        .and_then(|_| file.read_to_end(&mut bytes))
+        .map_err(StudyError::io("read", path))?;
+    Ok(bytes)
+}
+
+/// Is a process writing this run at the moment? The operating system frees the lock with the
+/// process, however that ended.
+pub fn is_being_written(folder: &Path) -> bool {
+    let Ok(lock) = File::open(folder.join("run.lock")) else { return false };
+    matches!(lock.try_lock(), Err(TryLockError::WouldBlock))
+}
+
+/// Refuses to go on with a folder that holds another recipe than the study asks for.
+pub fn check_recipe(folder: &Path, job: &Job) -> Result<(), StudyError> {
+    let path = folder.join("recipe.toml");
+    let Ok(text) = fs::read_to_string(&path) else { return Ok(()) };
+    let source = Source::Text { name: path.display().to_string(), text };
+    let own = Recipe::load(&[source], &[])
+        .map_err(|error| StudyError::BadFile { path: path.clone(), problem: error.to_string() })?;
+    // Where a run lies is no part of what it is.
+    let found = diff(&own, &job.recipe).into_iter().find(|one| one.key != "output.folder");
+    match found {
+        None => Ok(()),
+        Some(one) => {
+            let difference =
+                format!("`{}` was {}, the study now has {}", one.key, one.left, one.right);
+            Err(StudyError::Changed { path: folder.to_owned(), difference })
+        }
+    }
+}

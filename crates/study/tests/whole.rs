@@ -1,0 +1,231 @@
+//! From a study file to verdicts and a ledger, over simulated runs.
+
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use std::{fs, path::Path};
+
+use scalerl_curve::Separation;
+use scalerl_study::{
+    Plan, StudyError, StudyFile,
+    analysis::Analysis,
+    export,
+    fake::{self, Next},
+    ledger::{self, Row},
+    record::{self, RunRecord},
+    state::{self, State},
+};
+
+const STUDY: &str = r#"
+base = "scalerl"
+seeds = [1, 2, 3]
+budget = { steps = 120 }
+evaluation = { every_steps = 4, generations = 16 }
+
+[[variants]]
+name = "bf16-head"
+change = "leave-one-out/bf16-head"
+
+[[variants]]
+name = "ppo-off-policy"
+change = "leave-one-out/ppo-off-policy"
+
+[[variants]]
+name = "sample-average"
+change = "leave-one-out/sample-average"
+"#;
+
+fn plan(text: &str) -> Plan {
+    Plan::of(&StudyFile::parse("study.toml", text).unwrap()).unwrap()
+}
+
+/// Runs everything to its end, as the CLI would.
+fn make(plan: &Plan, folder: &Path) -> Vec<RunRecord> {
+    let mut records = Vec::new();
+    for variant in &plan.variants {
+        for job in variant.runs(None).unwrap() {
+            let path = folder.join(&job.name);
+            fake::run(&path, Some(&job.recipe), || Next::GoOn).unwrap();
+            let mut record = RunRecord::load(&path).unwrap();
+            record.meta.study.clone_from(&plan.name);
+            record.meta.variant.clone_from(&job.variant);
+            records.push(record);
+        }
+    }
+    records
+}
+
+fn names(plan: &Plan) -> Vec<String> {
+    plan.variants.iter().map(|variant| variant.name.clone()).collect()
+}
+
+#[test]
+fn verdicts_find_the_differences_that_were_put_in_and_no_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = plan(STUDY);
+    let analysis = Analysis::of(make(&plan, folder.path()), &names(&plan), plan.budget);
+    let verdict = |name: &str| {
+        let variant = analysis.variants.iter().find(|variant| variant.name == name).unwrap();
+        variant.comparison.unwrap()
+    };
+    assert_eq!(verdict("bf16-head").verdict, Separation::Ceiling);
+    assert_eq!(verdict("ppo-off-policy").verdict, Separation::Efficiency);
+    assert_eq!(verdict("sample-average").verdict, Separation::Indistinguishable);
+    let lost = verdict("bf16-head").end_difference.unwrap();
+    assert!(lost.high < 0.0 && lost.contains(-0.085), "{lost:?}");
+    assert!(verdict("sample-average").end_difference.unwrap().contains(0.0));
+    // Seeds were given a deviation of 0.004 in the ceiling, and evaluations have noise.
+    let spread = analysis.margins.end.unwrap();
+    assert_eq!(spread.freedom, 8);
+    assert!(spread.deviation > 0.001 && spread.deviation < 0.012, "{spread:?}");
+    assert!(analysis.margins.ceiling.is_some() && analysis.margins.steepness.is_some());
+    assert!(analysis.runs.iter().all(|run| run.ending.is_some() && run.prediction.is_some()));
+}
+
+#[test]
+fn a_difference_within_the_margin_between_seeds_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = STUDY.replace("seeds = [1, 2, 3]", "seeds = [1, 2]");
+    let plan = plan(&text);
+    let mut records = make(&plan, folder.path());
+    let verdict = |records: Vec<RunRecord>| {
+        let analysis = Analysis::of(records, &names(&plan), plan.budget);
+        let head = analysis.variants.iter().find(|variant| variant.name == "bf16-head").unwrap();
+        head.comparison.unwrap()
+    };
+    assert_eq!(verdict(records.clone()).verdict, Separation::Ceiling);
+    // The seeds of the base now lie as far from each other as the variant from their mean, which
+    // stays where it was: the curves still differ, and prove nothing.
+    let (one, two) = records.split_at_mut(1);
+    for (point, other) in one[0].points.iter_mut().zip(&mut two[0].points) {
+        let apart = 0.12 * (point.step as f64 / 120.0);
+        (point.pass_rate, other.pass_rate) = (point.pass_rate + apart, other.pass_rate - apart);
+    }
+    let judged = verdict(records);
+    assert_eq!(judged.pair.verdict, Separation::Ceiling);
+    assert_ne!(judged.verdict, Separation::Ceiling);
+}
+
+#[test]
+fn a_run_that_was_stopped_and_resumed_has_the_same_points() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = plan(STUDY);
+    let job = &plan.base().runs(None).unwrap()[0];
+    let (whole, stopped) = (folder.path().join("whole"), folder.path().join("stopped"));
+    fake::run(&whole, Some(&job.recipe), || Next::GoOn).unwrap();
+    let mut left = 5;
+    fake::run(&stopped, Some(&job.recipe), || {
+        left -= 1;
+        if left == 0 { Next::Stop } else { Next::GoOn }
+    })
+    .unwrap();
+    let glance = state::glance(&stopped, plan.budget).unwrap();
+    assert_eq!((glance.state, glance.step, glance.points), (State::Interrupted, 12, 4));
+    assert!((glance.share - 0.1).abs() < 1e-9 && glance.is_under_way);
+    assert_eq!(
+        state::glance(&folder.path().join("none"), plan.budget).unwrap().state,
+        State::Waiting
+    );
+    state::check_recipe(&stopped, job).unwrap();
+    fake::run(&stopped, None, || Next::GoOn).unwrap();
+    assert!(state::glance(&stopped, plan.budget).unwrap().state.is_finished());
+    let values = |path: &Path| -> Vec<(u64, f64)> {
+        let points = RunRecord::load(path).unwrap().points;
+        points.iter().map(|point| (point.step, point.pass_rate)).collect()
+    };
+    assert_eq!(values(&whole), values(&stopped));
+}
+
+#[test]
+fn a_folder_of_another_recipe_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("base-s1");
+    let job = &plan(STUDY).base().runs(None).unwrap()[0];
+    fake::run(&path, Some(&job.recipe), || Next::Stop).unwrap();
+    let changed = plan(&STUDY.replace("every_steps = 4", "every_steps = 5"));
+    let error = state::check_recipe(&path, &changed.base().runs(None).unwrap()[0]).unwrap_err();
+    assert!(matches!(error, StudyError::Changed { .. }));
+    assert!(error.to_string().contains("`evaluation.every_steps` was 4, the study now has 5"));
+}
+
+#[test]
+fn the_small_files_say_what_the_folders_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = plan(STUDY);
+    let records = make(&plan, &folder.path().join("runs"));
+    export::write(folder.path(), &records).unwrap();
+    assert_eq!(export::read(folder.path()).unwrap(), records);
+    // The study's folder stands for its runs once, not twice.
+    assert_eq!(record::find(folder.path()).unwrap().len(), records.len());
+    assert_eq!(
+        record::find(folder.path().parent().unwrap().join(folder.path()).as_path()).unwrap(),
+        records
+    );
+    fs::remove_file(folder.path().join("points.csv")).unwrap();
+    let lone = record::find(folder.path()).unwrap();
+    assert_eq!(lone.len(), records.len());
+    assert_eq!(lone[0].points.len(), records[0].points.len());
+}
+
+#[test]
+fn the_ledger_holds_each_run_once_however_often_it_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = plan(STUDY);
+    let mut records = make(&plan, &folder.path().join("runs"));
+    let path = folder.path().join("predictions.csv");
+    let (first, left_out) = ledger::rows(&records[..3]);
+    assert_eq!((first.len(), left_out.len()), (3, 0));
+    ledger::write(&path, &ledger::merge(ledger::read(&path).unwrap(), first)).unwrap();
+    records[11].meta.is_finished = false;
+    let (all, left_out) = ledger::rows(&records);
+    assert_eq!((all.len(), left_out.len()), (11, 1));
+    ledger::write(&path, &ledger::merge(ledger::read(&path).unwrap(), all.clone())).unwrap();
+    let kept = ledger::read(&path).unwrap();
+    assert_eq!(kept.len(), 11);
+    // A second run of the same study is another prediction.
+    records[0].meta.started_at += 7200.0 * 24.0;
+    let again = Row::of(&records[0]).unwrap();
+    assert_eq!(ledger::merge(kept, vec![again]).len(), 12);
+    for row in &all {
+        assert!(row.error.abs() < 0.05, "{row:?}");
+        assert!(row.points >= 14 && row.fitted_until <= 60.0, "{row:?}");
+        assert!(row.paper.is_some() && row.power_law.is_some() && row.recorded.is_some());
+        assert!(row.forecast_from.as_str() > row.started.as_str());
+    }
+    assert!(all.iter().filter(|row| row.is_good()).count() >= 9, "{all:#?}");
+}
+
+#[test]
+fn a_forecast_made_on_the_way_looks_at_the_end_of_the_budget() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = plan(STUDY);
+    let job = &plan.base().runs(None).unwrap()[0];
+    let path = folder.path().join(&job.name);
+    let mut left = 20;
+    fake::run(&path, Some(&job.recipe), || {
+        left -= 1;
+        if left == 0 { Next::Stop } else { Next::GoOn }
+    })
+    .unwrap();
+    let mut record = RunRecord::load(&path).unwrap();
+    record.meta.variant = "base".into();
+    let analysis = Analysis::of(vec![record], &names(&plan), plan.budget);
+    let run = &analysis.runs[0];
+    assert_eq!(run.ending, None, "it has not ended");
+    let prediction = run.prediction.unwrap();
+    assert!((prediction.at - 120.0).abs() < 1e-9, "{prediction:?}");
+    assert!(prediction.fitted_until <= 60.0);
+}
+
+#[test]
+fn the_shared_ceiling_is_shared_by_those_that_have_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = plan(STUDY);
+    let analysis = Analysis::of(make(&plan, folder.path()), &names(&plan), plan.budget);
+    let of = |name: &str| analysis.variants.iter().find(|one| one.name == name).unwrap();
+    assert!(of("bf16-head").shared.is_none());
+    let steepness = of("ppo-off-policy").shared.as_ref().unwrap().steepness;
+    assert!(steepness.low < 2.0 && steepness.high > 1.6, "1.8 was put in: {steepness:?}");
+    let sharing = ["base", "ppo-off-policy", "sample-average"];
+    let mean = sharing.iter().map(|name| of(name).fit.ceiling.value).sum::<f64>() / 3.0;
+    assert!((analysis.shared_ceiling.unwrap() - mean).abs() < 1e-12);
+}

@@ -1,0 +1,204 @@
+//! The policy being trained: a learner, the objective it learns by, the reference it may be held to.
+//!
+//! What every trainer does with a batch, or with its share of one, before the optimizer: check it,
+//! cut it into pieces, add up gradients and the sums of the step.
+
+use scalerl_model::folder::Model;
+use scalerl_model::train::{BatchError, Learner, StepError};
+use scalerl_recipe::{Kl, Objective, RatioGrain, Recipe};
+use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, TrainSequence, TrainerError};
+use tch::{Kind, TchError, Tensor};
+
+use crate::flops::{SequenceSize, forward_flops};
+use crate::loss::{Tally, Totals, token_loss};
+use crate::micro_batch::{MicroBatch, check, length, pieces};
+
+/// A model that learns from batches.
+pub(crate) struct Policy {
+    pub(crate) learner: Learner,
+    objective: Objective,
+    micro_batch_tokens: usize,
+    reference: Option<Model>,
+}
+
+impl Policy {
+    /// The reference, where the recipe has a KL penalty, is the learner's model as it is now.
+    pub(crate) fn try_new(recipe: &Recipe, learner: Learner) -> Result<Self, TchError> {
+        let has_reference = recipe.objective.kl != Kl::None;
+        let reference = has_reference.then(|| frozen(&learner.model)).transpose()?;
+        Ok(Self {
+            learner,
+            objective: recipe.objective.clone(),
+            micro_batch_tokens: recipe.pipeline.micro_batch_tokens as usize,
+            reference,
+        })
+    }
+
+    pub(crate) fn version(&self) -> PolicyVersion {
+        PolicyVersion(self.learner.steps_taken())
+    }
+
+    pub(crate) fn check(&self, batch: &TrainBatch) -> Result<(), TrainerError> {
+        let version = self.version();
+        let bad = |reason: String| Err(TrainerError::BadBatch { version, reason });
+        if batch.sequences.is_empty() {
+            return bad("it has no sequences".to_owned());
+        }
+        let temperature = batch.temperature;
+        if !temperature.is_finite() || temperature <= 0.0 {
+            return bad(format!("its temperature is {temperature}, it must be above 0"));
+        }
+        let vocabulary = self.learner.model.config.vocabulary;
+        for (sequence, carrier) in batch.sequences.iter().enumerate() {
+            check(carrier, vocabulary).map_err(|problem| {
+                let reason = problem.to_string();
+                TrainerError::BadSequence { version, sequence, reason }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Adds the gradients of all pieces of a checked batch; `None` where it has no sequences.
+    pub(crate) fn accumulate(&mut self, batch: &TrainBatch) -> Result<Option<Tally>, TrainerError> {
+        self.learner.set_temperature(f64::from(batch.temperature));
+        let added = self.add_pieces(batch);
+        let version = self.version();
+        added.map_err(|error| match error {
+            BatchError::Torch(error) => device_error(version, &error),
+            error => TrainerError::BadBatch { version, reason: error.to_string() },
+        })
+    }
+
+    fn add_pieces(&mut self, batch: &TrainBatch) -> Result<Option<Tally>, BatchError> {
+        let (vocabulary, device) = {
+            let model = &self.learner.model;
+            (model.config.vocabulary, model.device())
+        };
+        let mut total: Option<Tally> = None;
+        for piece in pieces(batch, self.micro_batch_tokens) {
+            let mut micro = MicroBatch::new(&self.objective, &piece, vocabulary, device)?;
+            if let Some(reference) = &self.reference {
+                let scores = reference.score(&micro.tokens, self.learner.head_options())?;
+                micro.inputs.reference_m = Some(scores.logprob.f_to_kind(Kind::Double)?);
+            }
+            self.add(&micro, &mut total)?;
+        }
+        Ok(total)
+    }
+
+    fn add(&mut self, micro: &MicroBatch, total: &mut Option<Tally>) -> Result<(), TchError> {
+        let objective = &self.objective;
+        match objective.ratio {
+            // The head's products are made once, and the loss is taken chunk by chunk.
+            RatioGrain::Token => {
+                let _ = self.learner.accumulate(&micro.tokens, |range, scores| {
+                    let inputs = micro.inputs.range(&range)?;
+                    let (gradients, tally) =
+                        token_loss(objective, &scores.logprob, &scores.entropy, &inputs)?;
+                    merge(total, tally)?;
+                    Ok(gradients)
+                })?;
+                Ok(())
+            }
+            // A completion's ratio needs all of its tokens before any of them has a gradient.
+            RatioGrain::Sequence => {
+                let pending = self.learner.forward(&micro.tokens)?;
+                let scores = &pending.scores;
+                let (gradients, tally) =
+                    token_loss(objective, &scores.logprob, &scores.entropy, &micro.inputs)?;
+                merge(total, tally)?;
+                self.learner.backward(pending, &micro.tokens, &gradients)
+            }
+        }
+    }
+
+    /// Refuses sums that no optimizer should see.
+    pub(crate) fn check_totals(&self, totals: &Totals) -> Result<(), TrainerError> {
+        if totals.loss.is_finite() {
+            return Ok(());
+        }
+        let (version, quantity, value) = (self.version(), "the loss", totals.loss);
+        Err(TrainerError::NotFinite { version, quantity, value })
+    }
+
+    /// Forgets what the failed step had summed, and says why it failed.
+    pub(crate) fn give_up(&mut self, error: TrainerError) -> TrainerError {
+        // A device that fails here too has failed for the reason we are about to tell.
+        let _ = self.learner.discard_gradients();
+        error
+    }
+
+    /// What a step over the whole batch comes to.
+    pub(crate) fn report(
+        &self,
+        batch: &TrainBatch,
+        totals: &Totals,
+        step: &scalerl_model::train::StepReport,
+        seconds: f64,
+    ) -> StepReport {
+        StepReport {
+            version: self.version(),
+            loss: totals.loss,
+            gradient_norm: step.gradient_norm,
+            entropy: totals.entropy,
+            reference_kl: self.reference.as_ref().map(|_| totals.reference_kl),
+            ratio: totals.ratio.finish().expect("a checked batch trains on some token"),
+            learning_rate: step.lr,
+            tokens: batch.sequences.iter().map(|sequence| length(sequence) as u64).sum(),
+            trained_tokens: totals.ratio.tokens,
+            model_flops: self.flops(&batch.sequences),
+            seconds,
+        }
+    }
+
+    fn flops(&self, sequences: &[TrainSequence]) -> f64 {
+        let config = &self.learner.model.config;
+        let forward: f64 = sequences
+            .iter()
+            .map(|sequence| {
+                let scored = sequence.weights.iter().filter(|weight| **weight > 0.0).count();
+                let (tokens, scored) = (length(sequence) as u64, scored as u64);
+                forward_flops(config, SequenceSize { tokens, scored })
+            })
+            .sum();
+        forward * if self.reference.is_some() { 4.0 } else { 3.0 }
+    }
+}
+
+fn merge(total: &mut Option<Tally>, tally: Tally) -> Result<(), TchError> {
+    if let Some(total) = total {
+        return total.merge(&tally);
+    }
+    *total = Some(tally);
+    Ok(())
+}
+
+/// A copy that no step touches, in the kind the network computes in.
+fn frozen(model: &Model) -> Result<Model, TchError> {
+    let copies = model.parameters.iter().map(Tensor::f_detach_copy);
+    let copies = copies.collect::<Result<Vec<_>, _>>()?;
+    Model::over(model.config.clone(), copies, model.folder.clone())
+}
+
+pub(crate) fn device_error(version: PolicyVersion, error: &TchError) -> TrainerError {
+    let reason = error.to_string();
+    // CUDA's allocator says the first, the CPU's the second.
+    if ["out of memory", "not enough memory", "can't allocate memory"]
+        .iter()
+        .any(|words| reason.contains(words))
+    {
+        return TrainerError::OutOfMemory { version, reason };
+    }
+    TrainerError::Device { reason }
+}
+
+pub(crate) fn step_error(version: PolicyVersion, error: &StepError) -> TrainerError {
+    match error {
+        StepError::NotFinite { .. } => {
+            TrainerError::NotFinite { version, quantity: "the gradient norm", value: f64::NAN }
+        }
+        StepError::Torch(error) => device_error(version, error),
+        StepError::Collective(error) => TrainerError::RankLost { reason: error.to_string() },
+        other => TrainerError::BadBatch { version, reason: other.to_string() },
+    }
+}

@@ -1,0 +1,76 @@
+//! Ranks other than 0: they do what rank 0 says until it says that the run is over.
+
+use scalerl_model::folder::Model;
+use scalerl_model::train::checkpoint::{CheckpointError, restore_together, save_together};
+use scalerl_model::train::{Learner, RankError};
+use scalerl_recipe::Recipe;
+use scalerl_rollout::{PolicyVersion, TrainerError};
+use thiserror::Error;
+
+use super::command::{Command, CommandError, take};
+use super::step::step_together;
+use super::team::Team;
+use crate::options::learner_options;
+use crate::policy::Policy;
+
+/// Why a rank stopped before rank 0 said so.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum FollowError {
+    /// Rank 0 is gone, frozen, or speaks another version.
+    #[error("no command from rank 0: {0}")]
+    Command(#[from] CommandError),
+    #[error("the learner cannot be made: {0}")]
+    Start(#[from] RankError),
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    #[error(transparent)]
+    Step(#[from] TrainerError),
+}
+
+impl FollowError {
+    /// What to try next, printed by the CLI as a `hint:` line.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Command(CommandError::Ranks(RankError::Collective(error))) => error.hint(),
+            Self::Command(_) => "start every rank from the same build",
+            Self::Checkpoint(error) => error.hint(),
+            _ => "look at the output of rank 0, then resume the run",
+        }
+    }
+}
+
+/// Serves as one of the trainer's ranks until rank 0 ends the run. Takes the run's starting model,
+/// in float32 on the device to train on; returns the version that was reached.
+pub fn follow(recipe: &Recipe, model: Model, mut team: Team) -> Result<PolicyVersion, FollowError> {
+    assert!(team.rank() > 0, "rank 0 leads");
+    let options = learner_options(recipe, model.device());
+    let learner = Learner::sharded(model, options, &team.ranks)?;
+    let mut policy = Policy::try_new(recipe, learner).map_err(RankError::from)?;
+    loop {
+        team.ranks.control.set_timeout(team.deadlines.silence);
+        let command = take(&team.ranks)?;
+        team.ranks.control.set_timeout(team.deadlines.operation);
+        let ranks = &team.ranks;
+        match command {
+            Command::Wait => {}
+            Command::Step { version, share } => {
+                match step_together(&mut policy, ranks, version, &share) {
+                    // Numbers that are not finite are rank 0's to judge; everybody has seen them.
+                    Ok(_) | Err(TrainerError::NotFinite { .. }) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Command::Save => {
+                let _ = save_together(&policy.learner, ranks, None)?;
+            }
+            Command::Restore => {
+                let _ = restore_together(&mut policy.learner, ranks, None)?;
+            }
+            Command::GatherMasters => {
+                let _ = policy.learner.gather_masters(ranks)?;
+            }
+            Command::End => return Ok(policy.version()),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Rank 0: the trainer that the engine sees.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use scalerl_model::folder::Model;
+use scalerl_model::train::checkpoint::{
+    CheckpointError, RestorePlan, restore_together, save_together,
+};
+use scalerl_model::train::{Learner, RankError};
+use scalerl_recipe::Recipe;
+use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, Trainer, TrainerError, WeightHandle};
+use serde_json::json;
+use tch::Tensor;
+
+use super::command::Order;
+use super::pulse::{Pulse, Watched};
+use super::share::split;
+use super::step::{rank_error, step_together};
+use super::team::Team;
+use crate::options::learner_options;
+use crate::policy::{Policy, device_error};
+use crate::shelf::Shelf;
+use crate::trainer::{newest, storage};
+
+/// Trains on all ranks of a team. Dropping it ends the run for all of them.
+///
+/// Once a rank is lost, every call fails with the reason: parts of the optimizer are gone with it,
+/// and the run goes on from its checkpoint.
+pub struct RankedTrainer {
+    policy: Policy,
+    pulse: Pulse,
+    shelf: Arc<Shelf>,
+}
+
+impl RankedTrainer {
+    /// Takes a model loaded in float32 on the device to train on; version 0. The other ranks are
+    /// in [`super::follow`] meanwhile.
+    pub fn lead(
+        recipe: &Recipe,
+        model: Model,
+        team: Team,
+        shelf: Arc<Shelf>,
+    ) -> Result<Self, TrainerError> {
+        assert_eq!(team.rank(), 0, "rank 0 leads");
+        let options = learner_options(recipe, model.device());
+        let learner = Learner::sharded(model, options, &team.ranks);
+        let learner = learner.map_err(|error| start_error(&error))?;
+        let policy = Policy::try_new(recipe, learner);
+        let policy = policy.map_err(|error| device_error(PolicyVersion(0), &error))?;
+        Ok(Self { policy, pulse: Pulse::start(team), shelf })
+    }
+
+    /// The policy as it is now.
+    pub fn version(&self) -> PolicyVersion {
+        self.policy.version()
+    }
+
+    /// The model being trained.
+    pub fn model(&self) -> &Model {
+        &self.policy.learner.model
+    }
+
+    /// Why the team can do nothing more, where it cannot.
+    pub fn lost(&self) -> Option<String> {
+        self.pulse.team().lost.clone()
+    }
+
+    /// The float32 weights on the CPU, for a finished model's folder.
+    pub fn gather_masters(&mut self) -> Result<Vec<Tensor>, TrainerError> {
+        let Self { policy, pulse, .. } = self;
+        together(pulse, Order::GatherMasters, |watched| {
+            let gathered = policy.learner.gather_masters(&watched.team.ranks);
+            gathered.map_err(|error| checkpoint_error(Path::new("memory"), &error))
+        })
+    }
+}
+
+/// Gives an order and does rank 0's part of it.
+///
+/// A failure between ranks leaves them in different places: nothing further is tried with them.
+fn together<T>(
+    pulse: &Pulse,
+    order: Order<'_>,
+    part: impl FnOnce(&mut Watched) -> Result<T, TrainerError>,
+) -> Result<T, TrainerError> {
+    let mut watched = pulse.team();
+    if let Some(reason) = &watched.lost {
+        return Err(TrainerError::RankLost { reason: format!("earlier: {reason}") });
+    }
+    let told = watched.give(order);
+    told.map_err(|error| TrainerError::RankLost { reason: error.to_string() })?;
+    let done = part(&mut watched);
+    // What one rank cannot judge alone has ended the others as well.
+    let is_shared = matches!(done, Ok(_) | Err(TrainerError::NotFinite { .. }))
+        || matches!(done, Err(TrainerError::Storage { .. }));
+    if let (false, Err(error)) = (is_shared, &done) {
+        watched.lost = Some(error.to_string());
+    }
+    done
+}
+
+impl Trainer for RankedTrainer {
+    fn step(&mut self, batch: &TrainBatch) -> Result<StepReport, TrainerError> {
+        let started = Instant::now();
+        let Self { policy, pulse, .. } = self;
+        policy.check(batch)?;
+        let version = policy.version();
+        let shares = split(batch, pulse.team().team.size());
+        let (totals, step) =
+            together(pulse, Order::Step { version, shares: &shares }, |watched| {
+                step_together(policy, &watched.team.ranks, version, &shares[0])
+            })?;
+        Ok(self.policy.report(batch, &totals, &step, started.elapsed().as_secs_f64()))
+    }
+
+    fn publish(&mut self) -> Result<WeightHandle, TrainerError> {
+        let version = self.version();
+        let published = self.shelf.publish(version, &self.model().parameters);
+        published.map_err(|error| device_error(version, &error))
+    }
+
+    fn save(&mut self, folder: &Path) -> Result<(), TrainerError> {
+        let Self { policy, pulse, .. } = self;
+        together(pulse, Order::Save, |watched| {
+            let notes = json!({"trainer": "ranks", "ranks": watched.team.size()});
+            let saved = save_together(&policy.learner, &watched.team.ranks, Some((&notes, folder)));
+            saved.map(drop).map_err(|error| checkpoint_error(folder, &error))
+        })
+    }
+
+    fn restore(&mut self, folder: &Path) -> Result<PolicyVersion, TrainerError> {
+        let Self { policy, pulse, .. } = self;
+        let path = newest(folder)?;
+        let failed = |error: CheckpointError| checkpoint_error(&path, &error);
+        // Opened and checked before anybody is told: a damaged one changes nothing.
+        let plan = RestorePlan::open(&policy.learner, &path).map_err(failed)?;
+        together(pulse, Order::Restore, |watched| {
+            let restored = restore_together(&mut policy.learner, &watched.team.ranks, Some(&plan));
+            restored.map_err(failed)
+        })?;
+        Ok(self.policy.version())
+    }
+}
+
+impl Drop for RankedTrainer {
+    fn drop(&mut self) {
+        let mut watched = self.pulse.team();
+        if watched.lost.is_none() {
+            // Whoever cannot be told notices the closed connection.
+            let _ = watched.give(Order::End);
+        }
+    }
+}
+
+/// What fails between ranks is not the disk's fault.
+fn checkpoint_error(path: &Path, error: &CheckpointError) -> TrainerError {
+    match error {
+        CheckpointError::Ranks(error) => rank_error(error),
+        error => storage(path, error.to_string()),
+    }
+}
+
+fn start_error(error: &RankError) -> TrainerError {
+    match error {
+        RankError::Torch(error) => device_error(PolicyVersion(0), error),
+        error => rank_error(error),
+    }
+}

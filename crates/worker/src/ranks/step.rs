@@ -1,0 +1,109 @@
+//! One step, as every rank takes it: the same operations in the same order on all of them.
+
+use scalerl_model::train::{RankError, Ranks, StepReport};
+use scalerl_rollout::{PolicyVersion, TrainBatch, TrainerError};
+use tch::{Device, Kind, Tensor};
+
+use crate::loss::{StepSums, Totals};
+use crate::policy::{Policy, device_error, step_error};
+
+/// Bytes of a rank's sentence about what went wrong.
+const SENTENCE: usize = 512;
+
+/// Adds up the own share, then goes on with the sums of all. An error of one is an error of all, and
+/// leaves every rank as it was before the step.
+pub(super) fn step_together(
+    policy: &mut Policy,
+    ranks: &Ranks,
+    version: PolicyVersion,
+    share: &TrainBatch,
+) -> Result<(Totals, StepReport), TrainerError> {
+    let taken = try_step(policy, ranks, version, share);
+    taken.map_err(|error| policy.give_up(error))
+}
+
+fn try_step(
+    policy: &mut Policy,
+    ranks: &Ranks,
+    version: PolicyVersion,
+    share: &TrainBatch,
+) -> Result<(Totals, StepReport), TrainerError> {
+    let own = add_share(policy, version, share);
+    let totals = totals_of_all(ranks, own)?;
+    policy.check_totals(&totals)?;
+    let step = policy.learner.step_together(ranks);
+    Ok((totals, step.map_err(|error| step_error(version, &error))?))
+}
+
+fn add_share(
+    policy: &mut Policy,
+    version: PolicyVersion,
+    share: &TrainBatch,
+) -> Result<StepSums, TrainerError> {
+    if policy.version() != version {
+        let reason = format!("it holds {}, the step starts from {version}", policy.version());
+        return Err(TrainerError::Device { reason });
+    }
+    let Some(tally) = policy.accumulate(share)? else { return Ok(StepSums::nothing()) };
+    tally.read().map_err(|error| device_error(version, &error))
+}
+
+/// The sums of all ranks, added in the order of ranks: the same number everywhere.
+fn totals_of_all(
+    ranks: &Ranks,
+    own: Result<StepSums, TrainerError>,
+) -> Result<Totals, TrainerError> {
+    let mut numbers = [0.0; 12];
+    match &own {
+        Ok(sums) => numbers[..11].copy_from_slice(sums.numbers()),
+        Err(_) => numbers[11] = 1.0,
+    }
+    let everybody = ranks.numbers(&numbers).map_err(|error| rank_error(&error))?;
+    if everybody.iter().any(|numbers| numbers[11] > 0.0) {
+        return Err(what_went_wrong(ranks, own.err()));
+    }
+    let mut all = StepSums::nothing();
+    for numbers in everybody {
+        all.merge(&StepSums::from_numbers(numbers[..11].try_into().expect("eleven numbers")));
+    }
+    Ok(all.totals())
+}
+
+/// Ranks that failed say why; the lowest is told.
+fn what_went_wrong(ranks: &Ranks, own: Option<TrainerError>) -> TrainerError {
+    let sentence = own.as_ref().map(ToString::to_string).unwrap_or_default();
+    let told = sentences(ranks, &sentence);
+    if let Some(own) = own {
+        return own;
+    }
+    match told {
+        Ok(told) => {
+            let found = told.iter().enumerate().find(|(_, said)| !said.is_empty());
+            let reason = found.map_or_else(
+                || "a rank failed and did not say why".to_owned(),
+                |(rank, said)| format!("trainer rank {rank}: {said}"),
+            );
+            TrainerError::Device { reason }
+        }
+        Err(error) => rank_error(&error),
+    }
+}
+
+fn sentences(ranks: &Ranks, own: &str) -> Result<Vec<String>, RankError> {
+    let mut bytes: Vec<u8> = own.bytes().take(SENTENCE).collect();
+    bytes.resize(SENTENCE, 0);
+    let own = Tensor::f_from_slice(&bytes)?;
+    let all = Tensor::f_zeros([(SENTENCE * ranks.size()) as i64], (Kind::Uint8, Device::Cpu))?;
+    ranks.control.all_gather(&all, &own)?;
+    let all = Vec::<u8>::try_from(all)?;
+    let read = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned();
+    Ok(all.chunks(SENTENCE).map(read).collect())
+}
+
+pub(super) fn rank_error(error: &RankError) -> TrainerError {
+    let reason = error.to_string();
+    match error {
+        RankError::Collective(_) => TrainerError::RankLost { reason },
+        _ => TrainerError::Device { reason },
+    }
+}

@@ -1,0 +1,84 @@
+//! The trainer ranks of a run, met and connected.
+
+use std::time::Duration;
+
+use scalerl_model::collective::{CollectiveError, Group, Store, Transport};
+use scalerl_model::train::Ranks;
+use tch::Device;
+
+use super::launch::{Launch, StoreHost};
+
+/// How long ranks wait for each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deadlines {
+    /// For all to come, at the start.
+    pub meeting: Duration,
+    /// For the slowest in one operation of a step or a checkpoint.
+    pub operation: Duration,
+    /// For rank 0 to say anything at all; it says something every [`Deadlines::pulse`].
+    pub silence: Duration,
+    /// How often rank 0 makes sure, between steps, that everybody is there.
+    pub pulse: Duration,
+}
+
+impl Default for Deadlines {
+    /// A rank that loads a large model from a slow disk comes minutes late; ranks of a step are
+    /// apart by the difference of their shares.
+    fn default() -> Self {
+        Self {
+            meeting: Duration::from_mins(10),
+            operation: Duration::from_mins(5),
+            silence: Duration::from_mins(15),
+            pulse: Duration::from_secs(5),
+        }
+    }
+}
+
+/// One rank's connections to the others.
+pub struct Team {
+    pub(super) ranks: Ranks,
+    pub(super) deadlines: Deadlines,
+    /// Rank 0 serves it; NCCL looks into it whenever it opens a connection.
+    store: Store,
+}
+
+impl Team {
+    /// Meets the other ranks; gradients will be on `device`.
+    pub fn join(
+        launch: &Launch,
+        device: Device,
+        deadlines: Deadlines,
+    ) -> Result<Self, CollectiveError> {
+        let (address, port) = (&launch.address, launch.port);
+        let store = if launch.rank == 0 && launch.host == StoreHost::RankZero {
+            Store::listen(address, port, deadlines.meeting)?
+        } else {
+            Store::connect(address, port, deadlines.meeting)?
+        };
+        let place = (launch.rank, launch.world);
+        let name = |what: &str| format!("scalerl/trainer/{}/{what}", launch.attempt);
+        let form = |what: &str, transport| {
+            Group::form(&store, &name(what), place, transport, deadlines.meeting)
+        };
+        let mut control = form("control", Transport::Gloo)?;
+        let mut data = form("data", Transport::of(device))?;
+        // Loading models takes its time: everybody is here from now on.
+        control.barrier()?;
+        control.set_timeout(deadlines.operation);
+        data.set_timeout(deadlines.operation);
+        Ok(Self { ranks: Ranks { control, data }, deadlines, store })
+    }
+
+    pub fn rank(&self) -> usize {
+        self.ranks.rank()
+    }
+
+    pub fn size(&self) -> usize {
+        self.ranks.size()
+    }
+
+    /// Where all ranks can leave notes for each other.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+}
