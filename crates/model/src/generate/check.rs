@@ -14,8 +14,8 @@ use super::pool::Page;
 use super::request::{GREEDY, GenerateError, Sampling};
 use super::sampler::{self, RowSampling};
 use crate::bench::Shape;
-use crate::config::{ModelConfig, Span};
-use crate::network::{Attend, Heads};
+use crate::config::{ModelConfig, RotaryConfig, Span};
+use crate::network::{Attend, Heads, Rotary};
 use crate::ops::{Angles, add_rms_norm, rotate, swiglu};
 
 /// One comparison.
@@ -133,21 +133,31 @@ fn gate(device: Device, width: i64) -> Result<KernelCheck, GenerateError> {
     Ok(KernelCheck { what: format!("gate of {width}"), error, limit })
 }
 
-/// Tokens given, and tokens drawn by the step before.
-fn feeding(device: Device) -> Result<Option<KernelCheck>, GenerateError> {
+/// Tokens given, tokens drawn by the step before, and the angles of positions near and far.
+fn feeding(device: Device) -> Result<Vec<KernelCheck>, GenerateError> {
     if device == Device::Cpu {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let kernels = small_kernels(device)?;
     let drawn: Vec<i32> = (0..600).map(|i| 1000 + 3 * i).collect();
     let given: Vec<i32> = (0..300).map(|i| if i % 3 == 0 { i } else { -1 - (299 - i) }).collect();
+    let places: Vec<i32> = (0..300).map(|i| i * i).collect();
     let upload = |list: &[i32]| Tensor::f_from_slice(list)?.f_to_device(device);
-    let fed = kernels.feed(&upload(&given)?, &upload(&drawn)?)?;
-    let fed = Vec::<i64>::try_from(&fed.f_to_device(Device::Cpu)?)?;
+    let plain = RotaryConfig { theta: 10_000.0, scaling: None, interleaved: false };
+    let rotary = Rotary::new(plain, 64, device)?;
+    let fed = kernels.feed([&upload(&given)?, &upload(&places)?], &upload(&drawn)?, &rotary)?;
+    let back = |x: &Tensor| Vec::<i64>::try_from(&x.f_to_device(Device::Cpu)?);
     let expected = given.iter().map(|&id| if id < 0 { drawn[(-1 - id) as usize] } else { id });
-    let wrong = fed.iter().zip(expected).filter(|(fed, id)| **fed != i64::from(*id)).count();
-    let what = "tokens given and drawn".to_owned();
-    Ok(Some(KernelCheck { what, error: wrong as f64, limit: 0.0 }))
+    let tokens = back(&fed.tokens)?.into_iter().zip(expected);
+    let positions = back(&fed.positions)?.into_iter().zip(places);
+    let wrong = tokens.chain(positions).filter(|(fed, id)| *fed != i64::from(*id)).count();
+    let angles = rotary.angles(&fed.positions)?;
+    let [cosine, sine] = [(&fed.angles.cosine, &angles.cosine), (&fed.angles.sine, &angles.sine)];
+    let error = difference(cosine.0, cosine.1)?.max(difference(sine.0, sine.1)?);
+    Ok(vec![
+        KernelCheck { what: "tokens given and drawn".to_owned(), error: wrong as f64, limit: 0.0 },
+        KernelCheck { what: "angles of positions up to 89,401".to_owned(), error, limit: 1e-6 },
+    ])
 }
 
 /// Kernels of a model of which only the vocabulary matters, which is given elsewhere.
@@ -312,8 +322,8 @@ fn drawing(device: Device) -> Result<Vec<KernelCheck>, GenerateError> {
     ];
     let mut checks = Vec::new();
     for (name, sampling) in settings {
-        // Few rows are split over blocks, many are not.
-        for (v, count) in [(7_i64, 64), (1000, 64), (32_768, 260), (151_936, 64)] {
+        // Few rows are split over more blocks than many.
+        for (v, count) in [(7_i64, 64), (1000, 64), (32_768, 260), (151_936, 64), (151_937, 64)] {
             let rows: Vec<RowSampling> =
                 (0..count).map(|i| RowSampling { sampling, seed: i as u64, place: i }).collect();
             let logits =

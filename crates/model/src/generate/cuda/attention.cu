@@ -14,6 +14,7 @@ typedef long long i64;
 #define WARPS 4
 #define LANES (WIDTH / 8)          // pieces of 16 bytes in a row
 #define TOKENS 16                  // that a warp looks at together
+#define STEP (WARPS * TOKENS)      // from there to its next ones
 #define KEY_PIECES (WIDTH / 32)    // pieces of 16 bytes of one key that a lane holds
 #define VALUE_WORDS (WIDTH / 16)   // words of two numbers of one value that a lane holds
 #define NOTHING (-1e30f)
@@ -78,25 +79,69 @@ __device__ __forceinline__ void multiply(
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+// What a warp needs of 16 tokens.
+struct Tokens {
+  uint4 key[2][KEY_PIECES];
+  unsigned value[4][VALUE_WORDS];
+};
+
+// Of one key head, from `base` on, of which the first is on `page`. Tokens behind the end repeat the last one.
+__device__ __forceinline__ Tokens loaded(
+    const bf16* keys, const bf16* values, const int* table, int page, int kv, int base, int to, int g, int t) {
+  auto place = [&](int token) -> i64 {
+    token = min(token, to - 1);
+#if PAGE % TOKENS != 0
+    page = table[token / PAGE];
+#endif
+    return (((i64)page * KV_HEADS + kv) * PAGE + token % PAGE) * WIDTH;
+  };
+  Tokens out;
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    const uint4* source = reinterpret_cast<const uint4*>(keys + place(base + 8 * j + g));
+#pragma unroll
+    for (int c = 0; c < KEY_PIECES; ++c) out.key[j][c] = source[4 * c + t];
+  }
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const bf16* source = values + place(base + 8 * (j >> 1) + 2 * t + (j & 1));
+#if WIDTH == 32
+    const uint2 piece = reinterpret_cast<const uint2*>(source)[g];
+    out.value[j][0] = piece.x, out.value[j][1] = piece.y;
+#else
+#pragma unroll
+    for (int c = 0; c < WIDTH / 64; ++c) {
+      const uint4 piece = reinterpret_cast<const uint4*>(source)[8 * c + g];
+      out.value[j][4 * c] = piece.x, out.value[j][4 * c + 1] = piece.y;
+      out.value[j][4 * c + 2] = piece.z, out.value[j][4 * c + 3] = piece.w;
+    }
+#endif
+  }
+  return out;
+}
+
 // One block per (token, key head, tile of its query heads, split of the sequence); 128 threads.
 //
 // A warp takes 16 tokens at a time, straight from memory into the operands of tensor cores:
 //   scores [heads, tokens]   = queries x keys      rows of a are heads (8 of 16 used), columns of b tokens
 //   sums   [width, heads]   += values x weights    rows of a are the width, columns of b heads
 // The scores' c is, lane by lane, the weights' b. Which number of a row stands where inside the width does not matter as
-// long as both operands agree: so lanes load 16 bytes at once, and every sector read is used whole. With one split the
+// long as both operands agree: so lanes load 16 bytes at once, and every sector read is used whole. Where registers allow it
+// a warp has its next 16 tokens on their way meanwhile: a long sequence among short ones waits half as often. With one split the
 // result is final; with more, `decode_join` merges them. Splits behind the end of a sequence leave at once.
 //
 // With angles (`cosine` is not null) q is the layer's product as it is, [rows, HEADS + 2 KV_HEADS, WIDTH]: queries are
-// rotated on the way, and the block that looks at the token itself first puts its key, rotated, and its value on their page.
-// Then no other row may want that key: one row per sequence. (Tiles of one key head all write the same.)
-extern "C" __global__ void __launch_bounds__(128) decode_attention(
+// rotated on the way, and the warp that looks at the token itself first puts its key, rotated, and its value on their page.
+// Then no other row may want that key: one row per sequence. (Tiles of one key head all write the same.) The kernel before
+// has then made nothing but q: what is older is read without waiting for it.
+extern "C" __global__ void __launch_bounds__(32 * WARPS, WIDTH <= 64 ? 4 : 1) decode_attention(
     const bf16* __restrict__ q, i64 q_stride, bf16* keys, bf16* values, const int* __restrict__ tables, int table_stride,
     const int* __restrict__ positions, bf16* __restrict__ out, float* __restrict__ partial, float2* __restrict__ stats,
     int splits, int split_tokens, int span, float scale, const float* __restrict__ cosine, const float* __restrict__ sine) {
   __shared__ float merged[WARPS][TILE][WIDTH];
   __shared__ float2 merged_stats[WARPS][TILE];
-  after_previous();
+  const bool is_rotating = cosine != nullptr;
+  if (!is_rotating) after_previous();
   int block = blockIdx.x;
   const int split = block % splits;
   block /= splits;
@@ -108,90 +153,60 @@ extern "C" __global__ void __launch_bounds__(128) decode_attention(
   const int from = max(start, split * split_tokens), to = min(position + 1, (split + 1) * split_tokens);
   const i64 slot = ((i64)row * HEADS + first) * splits + split;  // of the first head; heads are `splits` apart
   if (from >= to) {
+    after_previous();
     if (splits > 1 && threadIdx.x < heads) stats[slot + (i64)threadIdx.x * splits] = make_float2(NOTHING, 0.0f);
     return;
   }
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
   const int* table = tables + (i64)row * table_stride;
+  const int begin = from / TOKENS * TOKENS + warp * TOKENS;
+  const float* c_row = cosine + (i64)row * (WIDTH / 2);
+  const float* s_row = sine + (i64)row * (WIDTH / 2);
+  const bool is_own = is_rotating && to == position + 1 && (position / TOKENS - from / TOKENS) % WARPS == warp;
+  if (is_own) {
+    const i64 place = (((i64)table[position / PAGE] * KV_HEADS + kv) * PAGE + position % PAGE) * WIDTH;
+    after_previous();
+    const uint4* key = reinterpret_cast<const uint4*>(q + row * q_stride + (HEADS + kv) * WIDTH);
+    for (int i = lane; i < LANES; i += 32) {
+      reinterpret_cast<uint4*>(keys + place)[i] = rotated_piece(key, i, c_row, s_row);
+      reinterpret_cast<uint4*>(values + place)[i] = key[KV_HEADS * LANES + i];
+    }
+    __syncwarp();
+  }
+  int next_page = begin < to ? table[begin / PAGE] : 0;
+  auto fetch = [&](Tokens& into, int base) {
+    if (base >= to) return;
+    into = loaded(keys, values, table, next_page, kv, base, to, g, t);
+    if (base + STEP < to) next_page = table[(base + STEP) / PAGE];  // on its way before it is needed
+  };
+#if WIDTH <= 64
+  Tokens even, odd;
+  fetch(even, begin);
+  fetch(odd, begin + STEP);
+#endif
+  if (is_rotating && !is_own) after_previous();
 
   // Heads beyond the group repeat the first one; their results are not written.
   uint4 query[KEY_PIECES];
   {
     const uint4* source = reinterpret_cast<const uint4*>(q + row * q_stride + (first + (g < heads ? g : 0)) * WIDTH);
-    if (cosine == nullptr) {
 #pragma unroll
-      for (int c = 0; c < KEY_PIECES; ++c) query[c] = source[4 * c + t];
-    } else {
-      const float* c_row = cosine + (i64)row * (WIDTH / 2);
-      const float* s_row = sine + (i64)row * (WIDTH / 2);
-#pragma unroll
-      for (int c = 0; c < KEY_PIECES; ++c) query[c] = rotated_piece(source, 4 * c + t, c_row, s_row);
-      if (to == position + 1) {
-        const i64 place = (((i64)table[position / PAGE] * KV_HEADS + kv) * PAGE + position % PAGE) * WIDTH;
-        const uint4* key = reinterpret_cast<const uint4*>(q + row * q_stride + (HEADS + kv) * WIDTH);
-        const uint4* value = key + KV_HEADS * LANES;
-        const int i = threadIdx.x;
-        if (i < LANES) {
-          reinterpret_cast<uint4*>(keys + place)[i] = rotated_piece(key, i, c_row, s_row);
-        } else if (i < 2 * LANES) {
-          reinterpret_cast<uint4*>(values + place)[i - LANES] = value[i - LANES];
-        }
-        __syncthreads();
-      }
+    for (int c = 0; c < KEY_PIECES; ++c) {
+      query[c] = is_rotating ? rotated_piece(source, 4 * c + t, c_row, s_row) : source[4 * c + t];
     }
   }
   float sum[VALUE_WORDS][4], top = NOTHING, mass = 0.0f;  // sum: see `width_of` below; top, mass: of head g
 #pragma unroll
   for (int i = 0; i < VALUE_WORDS; ++i) sum[i][0] = sum[i][1] = sum[i][2] = sum[i][3] = 0.0f;
 
-  const int begin = from / TOKENS * TOKENS + warp * TOKENS;
-#if PAGE % TOKENS == 0
-  int next_page = begin < to ? table[begin / PAGE] : 0;
-#endif
-  for (int base = begin; base < to; base += WARPS * TOKENS) {
-    // Tokens behind the end repeat the last one and weigh nothing.
-#if PAGE % TOKENS == 0
-    const int page = next_page, behind = base + WARPS * TOKENS;
-    if (behind < to) next_page = table[behind / PAGE];  // on its way while this page is worked on
-    auto place = [&](int token) -> i64 {
-      return (((i64)page * KV_HEADS + kv) * PAGE + min(token, to - 1) % PAGE) * WIDTH;
-    };
-#else
-    auto place = [&](int token) -> i64 {
-      token = min(token, to - 1);
-      return (((i64)table[token / PAGE] * KV_HEADS + kv) * PAGE + token % PAGE) * WIDTH;
-    };
-#endif
-    uint4 key[2][KEY_PIECES];
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const uint4* source = reinterpret_cast<const uint4*>(keys + place(base + 8 * j + g));
-#pragma unroll
-      for (int c = 0; c < KEY_PIECES; ++c) key[j][c] = source[4 * c + t];
-    }
-    unsigned value[4][VALUE_WORDS];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const bf16* source = values + place(base + 8 * (j >> 1) + 2 * t + (j & 1));
-#if WIDTH == 32
-      const uint2 piece = reinterpret_cast<const uint2*>(source)[g];
-      value[j][0] = piece.x, value[j][1] = piece.y;
-#else
-#pragma unroll
-      for (int c = 0; c < WIDTH / 64; ++c) {
-        const uint4 piece = reinterpret_cast<const uint4*>(source)[8 * c + g];
-        value[j][4 * c] = piece.x, value[j][4 * c + 1] = piece.y, value[j][4 * c + 2] = piece.z, value[j][4 * c + 3] = piece.w;
-      }
-#endif
-    }
-
+  auto weigh = [&](const Tokens& now, int base) {
     float score[2][4] = {{0.0f, 0.0f, 0.0f, 0.0f}, {0.0f, 0.0f, 0.0f, 0.0f}};
 #pragma unroll
     for (int c = 0; c < KEY_PIECES; ++c) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        multiply(score[j], query[c].x, 0u, query[c].y, 0u, key[j][c].x, key[j][c].y);
-        multiply(score[j], query[c].z, 0u, query[c].w, 0u, key[j][c].z, key[j][c].w);
+        multiply(score[j], query[c].x, 0u, query[c].y, 0u, now.key[j][c].x, now.key[j][c].y);
+        multiply(score[j], query[c].z, 0u, query[c].w, 0u, now.key[j][c].z, now.key[j][c].w);
       }
     }
     float highest = top;
@@ -220,10 +235,25 @@ extern "C" __global__ void __launch_bounds__(128) decode_attention(
       sum[i][0] *= shrink0, sum[i][1] *= shrink1, sum[i][2] *= shrink0, sum[i][3] *= shrink1;
       // Two tokens side by side: the first numbers of their words, then the second ones.
       multiply(
-          sum[i], __byte_perm(value[0][i], value[1][i], 0x5410), __byte_perm(value[0][i], value[1][i], 0x7632),
-          __byte_perm(value[2][i], value[3][i], 0x5410), __byte_perm(value[2][i], value[3][i], 0x7632), b0, b1);
+          sum[i], __byte_perm(now.value[0][i], now.value[1][i], 0x5410), __byte_perm(now.value[0][i], now.value[1][i], 0x7632),
+          __byte_perm(now.value[2][i], now.value[3][i], 0x5410), __byte_perm(now.value[2][i], now.value[3][i], 0x7632), b0, b1);
     }
+  };
+#if WIDTH <= 64
+  for (int base = begin; base < to; base += 2 * STEP) {
+    weigh(even, base);
+    fetch(even, base + 2 * STEP);
+    if (base + STEP >= to) break;
+    weigh(odd, base + STEP);
+    fetch(odd, base + 3 * STEP);
   }
+#else
+  for (int base = begin; base < to; base += STEP) {
+    Tokens now;
+    fetch(now, base);
+    weigh(now, base);
+  }
+#endif
 
   mass += __shfl_xor_sync(FULL, mass, 1);
   mass += __shfl_xor_sync(FULL, mass, 2);

@@ -119,7 +119,7 @@ fn layers(
     Ok(())
 }
 
-/// Angles and embedding aside, what comes once a step.
+/// The embedding aside, what comes once a step.
 fn head(
     config: &ModelConfig,
     size: Size,
@@ -130,8 +130,9 @@ fn head(
 ) -> Result<(), TchError> {
     let (r, device) = (size.rows as i64, parts.network.device());
     let hidden = Tensor::f_randn([r, config.width], (Kind::BFloat16, device))?;
-    let positions = inputs.f_narrow(0, r, r)?.f_to_kind(Kind::Int64)?;
-    add("angles", watch(&|| parts.network.angles(&positions).map(drop))?);
+    let given = [&inputs.f_narrow(0, 0, r)?, &inputs.f_narrow(0, r, r)?];
+    let feed = || parts.kernels.feed(given, outputs, parts.network.rotary()).map(drop);
+    add("tokens, angles", watch(&feed)?);
     add("head", watch(&|| parts.logits(&hidden).map(drop))?);
     let logits = parts.logits(&hidden)?;
     let settings = inputs.f_narrow(0, 2 * r, 5 * r)?;

@@ -262,15 +262,14 @@ pub(super) fn body(
     parts: Parts,
 ) -> Result<(), TchError> {
     let (r, p) = (size.rows as i64, size.pages as i64);
-    let tokens = parts.kernels.feed(&inputs.f_narrow(0, 0, r)?, outputs)?;
     let places = DevicePlaces {
         positions: inputs.f_narrow(0, r, r)?,
         tables: inputs.f_narrow(0, 7 * r, r * p)?.f_view([r, p])?,
         rows: None,
         longest: p * parts.cache.tokens_per_page(),
     };
-    let positions = places.positions.f_to_kind(Kind::Int64)?;
-    let angles = parts.network.angles(&positions)?;
+    let given = [&inputs.f_narrow(0, 0, r)?, &places.positions];
+    let fed = parts.kernels.feed(given, outputs, parts.network.rotary())?;
     let attention = DecodeAttention {
         kernels: parts.kernels,
         cache: parts.cache,
@@ -278,12 +277,12 @@ pub(super) fn body(
         has_neighbours: size.has_neighbours,
     };
     let context = Context {
-        angles: &angles,
-        positions: &positions,
+        angles: &fed.angles,
+        positions: &fed.positions,
         attention: &attention,
         products: parts.products,
     };
-    let hidden_rd = parts.network.run(&tokens, &context)?;
+    let hidden_rd = parts.network.run(&fed.tokens, &context)?;
     let logits_rv = parts.logits(&hidden_rd)?;
     parts.kernels.draw(&logits_rv, &inputs.f_narrow(0, 2 * r, 5 * r)?, outputs)
 }

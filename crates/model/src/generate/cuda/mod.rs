@@ -19,7 +19,7 @@ use tch::{Device, Kind, TchError, Tensor};
 use super::cache::{Batch, KvCache, PagedAttention};
 use crate::config::{ModelConfig, Span};
 use crate::cuda::launch::{Argument, Functions, Grid, load};
-use crate::network::{Attend, Heads};
+use crate::network::{Attend, Heads, Rotary};
 use crate::ops::Angles;
 use graph::{ChunkStarts, flash_chunks};
 
@@ -33,11 +33,23 @@ const MOST_HEADS: i64 = 8;
 const SPLIT_TOKENS: (i64, i64) = (2048, 64);
 /// Blocks that keep every multiprocessor of a large GPU busy.
 const ENOUGH_BLOCKS: i64 = 512;
-/// The same for blocks that each draw from a row, or a part of one, and the most parts of a row.
-const ENOUGH_DRAWING: i64 = 256;
-const MOST_DRAWING: i64 = 16;
+/// The same for blocks that each draw from a part of a row (6 fit on a multiprocessor, and each has a
+/// few tiles to go through), and the most parts of a row.
+const ENOUGH_DRAWING: i64 = 1536;
+const MOST_DRAWING: i64 = 32;
+/// Candidates that a block of `draw` looks at together, one group per thread.
+const DRAWN_TILE: i64 = 4096;
+const DRAWN_GROUPS: i64 = 256;
 /// Words of what `draw` leaves for `draw_join`.
-const BEST_WORDS: i64 = 4;
+const PART_WORDS: i64 = 5;
+
+/// What a step begins with.
+pub(crate) struct Fed {
+    /// [rows] int64, both.
+    pub(crate) tokens: Tensor,
+    pub(crate) positions: Tensor,
+    pub(crate) angles: Angles,
+}
 
 /// Where tokens belong, on the device: `tables` [rows, pages] int32, `positions` [tokens] int32.
 pub(crate) struct DevicePlaces {
@@ -200,19 +212,35 @@ impl Kernels {
         self.launch("rotate_append", rows, ((pieces + 31) / 32 * 32).min(512), &mut arguments)
     }
 
-    /// The tokens of rows: those given, or (-1 - row) drawn by a row of the step before. [rows]
-    /// int64.
-    pub(crate) fn feed(&self, given: &Tensor, drawn: &Tensor) -> Result<Tensor, TchError> {
-        let rows = given.size1()?;
-        let tokens = Tensor::f_empty([rows], (Kind::Int64, self.device))?;
+    /// The tokens of rows (those given, or -1 - row: drawn by a row of the step before), their
+    /// positions and the angles of these.
+    pub(crate) fn feed(
+        &self,
+        [given, positions]: [&Tensor; 2],
+        drawn: &Tensor,
+        rotary: &Rotary,
+    ) -> Result<Fed, TchError> {
+        let (rows, half) = (given.size1()?, rotary.frequencies().size1()?);
+        assert_eq!(positions.size(), [rows], "one position per row");
+        let empty = |shape: &[i64], kind| Tensor::f_empty(shape, (kind, self.device));
+        let [tokens, places] = [empty(&[rows], Kind::Int64)?, empty(&[rows], Kind::Int64)?];
+        let cosine = empty(&[rows, half], Kind::Float)?;
+        let sine = empty(&[rows, half], Kind::Float)?;
         let mut arguments = [
             self.whole(given, Kind::Int),
             self.whole(drawn, Kind::Int),
+            self.whole(positions, Kind::Int),
+            self.whole(rotary.frequencies(), Kind::Float),
             self.whole(&tokens, Kind::Int64),
+            self.whole(&places, Kind::Int64),
+            self.whole(&cosine, Kind::Float),
+            self.whole(&sine, Kind::Float),
             Argument::Int(rows as i32),
+            Argument::Int(half as i32),
         ];
-        self.launch("feed", (rows + 127) / 128, 128, &mut arguments)?;
-        Ok(tokens)
+        self.launch("feed", (rows * half + 127) / 128, 128, &mut arguments)?;
+        let angles = Angles { cosine, sine, is_interleaved: rotary.is_interleaved() };
+        Ok(Fed { tokens, positions: places, angles })
     }
 
     /// Attention of one token per row over its sequence. `q` [rows, heads, width].
@@ -315,9 +343,9 @@ impl Kernels {
     ) -> Result<(), TchError> {
         let (rows, v) = logits.size2()?;
         assert!(settings.numel() as i64 == 5 * rows && out.numel() as i64 == 2 * rows);
-        // Few rows: several blocks for each, as long as each has something to do.
-        let parts = (ENOUGH_DRAWING / rows.max(1)).clamp(1, MOST_DRAWING).min(v / 4096).max(1);
-        let partial = Tensor::f_empty([rows * parts * BEST_WORDS], (Kind::Int, self.device))?;
+        let tiles = (v + DRAWN_TILE - 1) / DRAWN_TILE;
+        let parts = (ENOUGH_DRAWING / rows.max(1)).clamp(1, MOST_DRAWING).min(tiles);
+        let partial = Tensor::f_empty([rows * parts * PART_WORDS], (Kind::Int, self.device))?;
         let mut arguments = [
             self.whole(logits, Kind::Float),
             self.whole(settings, Kind::Int),
@@ -327,11 +355,8 @@ impl Kernels {
             Argument::Int(v as i32),
             Argument::Int(parts as i32),
         ];
-        self.launch("draw", rows * parts, 512, &mut arguments)?;
-        if parts > 1 {
-            self.launch("draw_join", (rows + 31) / 32, 32, &mut arguments)?;
-        }
-        Ok(())
+        self.launch("draw", rows * parts, DRAWN_GROUPS, &mut arguments)?;
+        self.launch("draw_join", rows, 32, &mut arguments)
     }
 }
 
