@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// Tokens to generate, the most of them with --fewest.
     #[arg(long, default_value_t = 256)]
     new: usize,
-    /// Mixed lengths: from this many tokens to --new, four requests per sequence at once.
+    /// Mixed lengths: from this many tokens to --new, eight requests per sequence at once.
     #[arg(long)]
     fewest: Option<usize>,
     #[command(flatten)]
