@@ -5,9 +5,9 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    DataSource, Dataset, GeneratorChoice, Kl, LengthControl, PromptTemplate, RatioGrain, Recipe, RecipeError,
-    Surrogate, Thinking, Verifier, WarmUpExamples, Weights, error::Place, load::SHIPPED_MARK,
-    node::Node,
+    DataSource, Dataset, GeneratorChoice, Kl, LengthControl, PromptTemplate, RatioGrain, Recipe,
+    RecipeError, Surrogate, Thinking, Verifier, WarmUpExamples, Weights, error::Place,
+    load::SHIPPED_MARK, node::Node,
 };
 
 /// Two keys, why they do not go together, and what to do.

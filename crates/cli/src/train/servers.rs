@@ -108,11 +108,7 @@ impl Servers<'_> {
             group: GroupId(index as u64),
             prompt_token_ids: prompt.token_ids.clone(),
             count,
-            sampling: Sampling {
-                temperature: sampling.temperature as f32,
-                top_p: 1.0,
-                top_k: 0,
-            },
+            sampling: Sampling { temperature: sampling.temperature as f32, top_p: 1.0, top_k: 0 },
             max_thinking_tokens: 0,
             max_answer_tokens: most,
             end_of_thinking: Vec::new(),

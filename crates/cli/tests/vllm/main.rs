@@ -147,10 +147,8 @@ async fn assert_agrees(
     tokenizer: &Tokenizer,
     temperature: f32,
 ) {
-    let mut requests: Vec<SampleRequest> = ["3+5*2=", "7-4=", "9*8-1+6="]
-        .iter()
-        .map(|text| request(tokenizer, text, 4, 60))
-        .collect();
+    let mut requests: Vec<SampleRequest> =
+        ["3+5*2=", "7-4=", "9*8-1+6="].iter().map(|text| request(tokenizer, text, 4, 60)).collect();
     for request in &mut requests {
         request.sampling.temperature = temperature;
     }

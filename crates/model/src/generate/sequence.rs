@@ -104,9 +104,9 @@ impl Sequence {
     /// Tokens that may be sampled before a budget or an interruption has a say.
     pub(crate) fn room(&self) -> usize {
         let forced = self.request.interruptions.get(self.index).map(|forced| forced.after);
-        let most = self.answer_tokens.unwrap_or_else(|| {
-            forced.unwrap_or(usize::MAX).min(self.request.max_tokens)
-        });
+        let most = self
+            .answer_tokens
+            .unwrap_or_else(|| forced.unwrap_or(usize::MAX).min(self.request.max_tokens));
         most.saturating_sub(self.sampled)
     }
 

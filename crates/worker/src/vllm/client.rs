@@ -92,10 +92,7 @@ impl Client {
     }
 
     /// The body of a successful answer.
-    pub(super) async fn call<B: Serialize>(
-        &self,
-        call: Call<'_, B>,
-    ) -> Result<Vec<u8>, CallError> {
+    pub(super) async fn call<B: Serialize>(&self, call: Call<'_, B>) -> Result<Vec<u8>, CallError> {
         let path = call.path.to_owned();
         let deadline = call.deadline;
         match tokio::time::timeout(deadline, self.exchange(call)).await {
@@ -109,8 +106,10 @@ impl Client {
 
     async fn exchange<B: Serialize>(&self, call: Call<'_, B>) -> Result<Vec<u8>, CallError> {
         let path = call.path.to_owned();
-        let unreachable =
-            |error: reqwest::Error| CallError::Unreachable { path: path.clone(), reason: chain(&error) };
+        let unreachable = |error: reqwest::Error| CallError::Unreachable {
+            path: path.clone(),
+            reason: chain(&error),
+        };
         let method = if call.body.is_some() { Method::POST } else { Method::GET };
         let mut request = self.http.request(method, format!("{}{}", self.url, call.path));
         if let Some(token) = &self.token {
@@ -127,7 +126,7 @@ impl Client {
         while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
             if body.len() + chunk.len() > limit {
                 let reason = format!("it is longer than {limit} bytes");
-                return Err(CallError::Garbage { path, reason });
+                return Err(CallError::Garbage { path: path.clone(), reason });
             }
             body.extend_from_slice(&chunk);
         }

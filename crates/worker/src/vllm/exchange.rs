@@ -31,7 +31,12 @@ const PULSE: Duration = Duration::from_secs(2);
 /// Between two tries to bring a server back, at first and at last.
 const RECOVERY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-async fn post(client: &Client, path: &str, body: &Value, deadline: Duration) -> Result<(), CallError> {
+async fn post(
+    client: &Client,
+    path: &str,
+    body: &Value,
+    deadline: Duration,
+) -> Result<(), CallError> {
     let call = Call { path, body: Some(body), deadline, limit: CONTROL_BYTES };
     client.call(call).await.map(drop)
 }
@@ -154,7 +159,10 @@ impl Inner {
 
     /// All servers that are there take the weights at once; one that is not takes them when it is
     /// back. Fails where none can serve them.
-    pub(super) async fn adopt(self: &Arc<Self>, weights: &WeightHandle) -> Result<(), GeneratorError> {
+    pub(super) async fn adopt(
+        self: &Arc<Self>,
+        weights: &WeightHandle,
+    ) -> Result<(), GeneratorError> {
         let version = weights.version;
         if !Path::new(&weights.location).join("config.json").is_file() {
             let reason = format!("{} is not a folder with a model", weights.location);

@@ -112,11 +112,8 @@ impl Fleet {
         patience: Duration,
         notices: Option<mpsc::UnboundedSender<Notice>>,
     ) -> Self {
-        let entry = |_: &Client| Entry {
-            state: ServerState::Idle,
-            running: 0,
-            since: Instant::now(),
-        };
+        let entry =
+            |_: &Client| Entry { state: ServerState::Idle, running: 0, since: Instant::now() };
         let entries = clients.iter().map(entry).collect();
         let server = |client| Server {
             client,
@@ -125,11 +122,7 @@ impl Fleet {
         };
         Self {
             servers: clients.into_iter().map(server).collect(),
-            states: Mutex::new(States {
-                entries,
-                current: None,
-                none_since: Some(Instant::now()),
-            }),
+            states: Mutex::new(States { entries, current: None, none_since: Some(Instant::now()) }),
             changed: Notify::new(),
             at_once,
             patience,
@@ -200,8 +193,8 @@ impl Fleet {
         if !states.entries.iter().any(|e| matches!(e.state, ServerState::Serving(_))) {
             states.none_since.get_or_insert_with(Instant::now);
         }
-        drop(states);
         self.servers[index].life.send_modify(|life| *life += 1);
+        drop(states);
         let url = self.servers[index].client.url().to_owned();
         self.tell(Notice::Lost { url, reason: reason.to_owned() });
         self.changed.notify_waiters();
@@ -282,8 +275,9 @@ impl Fleet {
             .min_by_key(|(index, entry)| burden(*index, entry))?;
         entry.running += 1;
         let ServerState::Serving(version) = entry.state else { unreachable!("filtered above") };
-        drop(states);
+        // Under the lock, so that no loss falls between the two.
         let life = self.servers[index].life.subscribe();
+        drop(states);
         Some(Lease { fleet: self, index, version, life })
     }
 }

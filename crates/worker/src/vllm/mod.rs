@@ -165,7 +165,8 @@ impl VllmGenerator {
         }
         let mut written = Vec::with_capacity(asked.completions);
         while let Some(ended) = writing.join_next().await {
-            let ended = ended.map_err(|error| GeneratorError::Gone { reason: error.to_string() })?;
+            let ended =
+                ended.map_err(|error| GeneratorError::Gone { reason: error.to_string() })?;
             written.push(ended?);
         }
         written.sort_by_key(|one| one.index);

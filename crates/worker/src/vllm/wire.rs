@@ -141,7 +141,9 @@ pub(super) enum Written {
     Tokens(Vec<Token>),
     /// The server had other weights than those it was given: it was restarted, or somebody else
     /// uses it.
-    ForeignWeights { label: String },
+    ForeignWeights {
+        label: String,
+    },
     /// Somebody on the server's side gave the request up.
     Aborted,
 }
@@ -156,13 +158,8 @@ pub(super) struct Expected {
     pub(super) oldest: PolicyVersion,
 }
 
-pub(super) fn read(
-    body: &[u8],
-    expected: Expected,
-    labels: &Labels,
-) -> Result<Written, CallError> {
-    let garbage =
-        |reason: String| CallError::Garbage { path: GENERATE.to_owned(), reason };
+pub(super) fn read(body: &[u8], expected: Expected, labels: &Labels) -> Result<Written, CallError> {
+    let garbage = |reason: String| CallError::Garbage { path: GENERATE.to_owned(), reason };
     let answer: Answer =
         serde_json::from_slice(body).map_err(|error| garbage(error.to_string()))?;
     let [choice] = <[Choice; 1]>::try_from(answer.choices)
@@ -205,7 +202,8 @@ pub(super) fn read(
             is_injected: false,
         })
     };
-    let tokens = ids.into_iter().zip(logprobs).zip(versions).map(token).collect::<Result<_, _>>()?;
+    let tokens =
+        ids.into_iter().zip(logprobs).zip(versions).map(token).collect::<Result<_, _>>()?;
     Ok(Written::Tokens(tokens))
 }
 

@@ -22,6 +22,10 @@ use super::wire::{self, Expected, GENERATE, GenerateBody, SamplingParams, Writte
 /// Calls that may fail in a row. A lost server is none of them: its requests go elsewhere.
 const ATTEMPTS: u32 = 3;
 
+/// Servers that may be lost under one call. One that lives only until it is asked to write is
+/// brought back again and again.
+const LOSSES: u32 = 10;
+
 /// After the first failure; doubles each time.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -71,7 +75,7 @@ impl Inner {
         index: usize,
         wish: &mut Wish,
     ) -> Result<Vec<Token>, GeneratorError> {
-        let mut attempts = 0;
+        let (mut attempts, mut losses) = (0, 0);
         loop {
             let lease = self.fleet.take(*wish).await?;
             wish.preferred = Some(lease.index);
@@ -81,7 +85,13 @@ impl Inner {
                 Err(trouble) => trouble,
             };
             match trouble {
-                Trouble::Lost { reason } => self.lose_leased(&lease, &reason),
+                Trouble::Lost { reason } => {
+                    self.lose_leased(&lease, &reason);
+                    losses += 1;
+                    if losses == LOSSES {
+                        return Err(GeneratorError::Gone { reason: format!("{url}: {reason}") });
+                    }
+                }
                 Trouble::Refused { reason } => {
                     return Err(GeneratorError::Refused { reason: format!("{url}{reason}") });
                 }
@@ -134,11 +144,8 @@ impl Inner {
                 return Err(Trouble::Lost { reason: "lost while it was writing".to_owned() });
             }
         };
-        let expected = Expected {
-            max_tokens: room,
-            vocabulary: self.vocabulary,
-            oldest: lease.version,
-        };
+        let expected =
+            Expected { max_tokens: room, vocabulary: self.vocabulary, oldest: lease.version };
         let written = answer.and_then(|body| wire::read(&body, expected, &self.labels));
         match written {
             Ok(Written::Tokens(tokens)) => Ok(tokens),

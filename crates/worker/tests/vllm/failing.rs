@@ -182,7 +182,10 @@ async fn a_frozen_server_is_left_and_taken_back_when_it_answers_again() {
     let answer = rig.generator.generate(tiny::request(8)).await.unwrap();
     assert_eq!(answer, expected);
     let notice = rig.notices.recv().await.unwrap();
-    assert!(matches!(&notice, Notice::Lost { reason, .. } if reason.contains("silent")), "{notice}");
+    assert!(
+        matches!(&notice, Notice::Lost { reason, .. } if reason.contains("silent")),
+        "{notice}"
+    );
     rig.adopt(1, 2).await;
     rig.fakes[0].freeze(false);
     let back = tokio::time::timeout(Duration::from_secs(20), rig.notices.recv()).await;

@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use scalerl_model::folder::Model;
-use scalerl_rollout::{Completion, FinishReason, Generator, PolicyVersion, SampleRequest, Sampling};
+use scalerl_rollout::{
+    Completion, FinishReason, Generator, PolicyVersion, SampleRequest, Sampling,
+};
 use scalerl_worker::{LocalGenerator, Shelf};
 use serde_json::{Value, json};
 use tch::{Device, Kind};
