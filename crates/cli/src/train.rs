@@ -1,7 +1,8 @@
 //! `scalerl train`: from a recipe to a run folder.
 //!
 //! Resolve the recipe, see that the folder can be used (`place.rs`), read the problems
-//! (`material.rs`), prepare the policy (`policy.rs`), render prompts (`rendering.rs`), then hand
+//! (`material.rs`), prepare the policy (`policy.rs`), render prompts (`rendering.rs`), connect to vLLM
+//! servers where they write (`servers.rs`), then hand
 //! generator, trainer, prompts and judge to the engine and show what happens (`live.rs`). In this
 //! order, so that whatever can be refused is refused before a warm-up is paid for. `--dry-run` says
 //! what would happen (`plan.rs`).
@@ -13,6 +14,7 @@ mod place;
 mod plan;
 mod policy;
 mod rendering;
+mod servers;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -24,12 +26,15 @@ use scalerl_engine::{
     Deadlines, Devices, EngineError, OwnThread, Run, RunEnd, Settings, on_signals,
 };
 use scalerl_journal::{RunFolder, StopReason};
+use scalerl_model::config::ModelConfig;
 use scalerl_model::tch::{Device, Kind};
 use scalerl_model::train::ComputeKind;
 use scalerl_model::{device, shim};
-use scalerl_recipe::{OffPolicy, Recipe, Resolved};
+use scalerl_recipe::{GeneratorChoice, OffPolicy, Recipe, Resolved};
+use scalerl_rollout::{Generator, Trainer};
 use scalerl_worker::flops::{SequenceSize, forward_flops};
 use scalerl_worker::options::{cache_after_exchange, generator_options, learner_options};
+use scalerl_worker::vllm::Notice;
 use scalerl_worker::{LocalGenerator, LocalGeneratorSetup, LocalTrainer, Shelf};
 use tokio::sync::mpsc::{self, Receiver};
 
@@ -131,10 +136,16 @@ struct Parts<'a> {
 }
 
 fn conduct(parts: Parts) -> Result<RunEnd> {
-    let Parts { folder, recipe, policy, renderer, material, device } = parts;
-    let (grader, pool, evaluation_sets) = material.into_grader(recipe);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let Parts { recipe, policy, device, .. } = parts;
     let shelf = Shelf::new();
-    let (generator_threads, trainer_threads) = share_of_threads(recipe, device);
+    let is_local = recipe.pipeline.generator == GeneratorChoice::Local;
+    let (generator_threads, trainer_threads) =
+        if is_local { share_of_threads(recipe, device) } else { (None, None) };
     let trainer = LocalTrainer::try_new(recipe, policy.load(Kind::Float, device)?, shelf.clone())?
         .with_threads(trainer_threads);
     let kind = match learner_options(recipe, device).compute {
@@ -143,21 +154,50 @@ fn conduct(parts: Parts) -> Result<RunEnd> {
     };
     let model = policy.load(kind, device)?;
     let config = model.config.clone();
-    let generator = LocalGenerator::start(LocalGeneratorSetup {
-        options: generator_options(recipe, &config, device),
-        model,
-        tokenizer: renderer.tokenizer.clone(),
-        stop_tokens: renderer.tokenizer.ends().iter().map(|id| *id as u32).collect(),
-        cache_after_exchange: cache_after_exchange(recipe),
-        shelf,
-        threads: generator_threads,
-    })?;
+    let (tell, notices) = mpsc::unbounded_channel();
+    let renderer = &parts.renderer;
+    if is_local {
+        let generator = LocalGenerator::start(LocalGeneratorSetup {
+            options: generator_options(recipe, &config, device),
+            model,
+            tokenizer: renderer.tokenizer.clone(),
+            stop_tokens: renderer.tokenizer.ends().iter().map(|id| *id as u32).collect(),
+            cache_after_exchange: cache_after_exchange(recipe),
+            shelf,
+            threads: generator_threads,
+        })?;
+        let devices = Devices::Shared { count: 1.0 };
+        return runtime.block_on(engage(parts, generator, trainer, devices, &config, notices));
+    }
+    let sets = &parts.material.evaluation_sets;
+    let servers = servers::Servers {
+        recipe,
+        renderer,
+        run: parts.folder.path(),
+        prompts: sets.first().map_or(&[][..], |set| &set.prompts),
+    };
+    let (generator, trainer) = runtime.block_on(servers.connect(model, trainer, tell))?;
+    let devices = Devices::Apart { generator: generator.devices() as f64, trainer: 1.0 };
+    runtime.block_on(engage(parts, generator, trainer, devices, &config, notices))
+}
+
+/// Hands everything to the engine and shows what happens.
+async fn engage<G: Generator, T: Trainer>(
+    parts: Parts<'_>,
+    generator: G,
+    trainer: T,
+    devices: Devices,
+    config: &ModelConfig,
+    mut notices: mpsc::UnboundedReceiver<Notice>,
+) -> Result<RunEnd> {
+    let Parts { folder, recipe, renderer, material, .. } = parts;
+    let (grader, pool, evaluation_sets) = material.into_grader(recipe);
     let settings = Settings {
         recipe: (**recipe).clone(),
         phrases: renderer.phrases(recipe)?,
         evaluation_sets,
-        devices: Devices::Shared { count: 1.0 },
-        generator_flops_per_token: forward_flops(&config, SequenceSize { tokens: 1, scored: 1 }),
+        devices,
+        generator_flops_per_token: forward_flops(config, SequenceSize { tokens: 1, scored: 1 }),
         verdicts_at_once: material::judges(),
         deadlines: Deadlines::default(),
         now: now(),
@@ -167,44 +207,37 @@ fn conduct(parts: Parts) -> Result<RunEnd> {
     };
     let prompts =
         TaskPrompts::new(pool, recipe.seed, &recipe.objective.curriculum, Box::new(render));
-
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
-    runtime.block_on(async {
-        let (tell, mut events) = mpsc::unbounded_channel();
-        let mut live = live::Live::new(&recipe.budget);
-        let (stop, mut asked) = stopping(on_signals()?);
-        let shown = tokio::spawn(async move {
-            loop {
-                tokio::select! {
-                    event = events.recv() => match event {
-                        Some(event) => live.show(&event),
-                        None => break,
-                    },
-                    Some(()) = asked.recv() => live.say_stopping(),
-                }
+    let (tell, mut events) = mpsc::unbounded_channel();
+    let mut live = live::Live::new(&recipe.budget);
+    let (stop, mut asked) = stopping(on_signals()?);
+    let shown = tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                event = events.recv() => match event {
+                    Some(event) => live.show(&event),
+                    None => break,
+                },
+                Some(()) = asked.recv() => live.say_stopping(),
+                Some(notice) = notices.recv() => live.say(&notice.to_string()),
             }
-        });
-        let ended = scalerl_engine::run(
-            folder,
-            Run {
-                settings,
-                generator: Arc::new(generator),
-                trainer: OwnThread::start(trainer)?,
-                prompts,
-                grader: Arc::new(grader),
-                stop,
-                observer: Some(tell),
-            },
-        )
-        .await;
-        // The engine has dropped the other end, so this ends too.
-        shown.await.ok();
-        ended.map_err(failed)
-    })
+        }
+    });
+    let ended = scalerl_engine::run(
+        folder,
+        Run {
+            settings,
+            generator: Arc::new(generator),
+            trainer: OwnThread::start(trainer)?,
+            prompts,
+            grader: Arc::new(grader),
+            stop,
+            observer: Some(tell),
+        },
+    )
+    .await;
+    // The engine has dropped the other end, so this ends too.
+    shown.await.ok();
+    ended.map_err(failed)
 }
 
 /// Requests to stop, for the engine and, a second time, for the screen.

@@ -225,3 +225,22 @@ fn what_cannot_work_is_refused_by_its_key_and_line() {
         assert!(!hint.is_empty(), "{text}");
     }
 }
+
+#[test]
+fn servers_are_named_once_and_by_their_address() {
+    let with = |urls: &str| {
+        set_error(&["pipeline.generator.type=vllm", &format!("pipeline.generator.urls={urls}")])
+    };
+    for (urls, said) in [
+        ("[]", "needs servers"),
+        ("[\"10.0.0.7:8000\"]", "\"10.0.0.7:8000\" is not the address of a server"),
+        ("[\"http://\"]", "\"http://\" is not the address of a server"),
+        ("[\"http://a:1\", \"http://a:1/\"]", "named twice"),
+        ("[\"http://token@a:1\"]", "is not the address of a server"),
+    ] {
+        let error = with(urls);
+        assert!(error.contains(said) && error.contains("pipeline.generator.urls"), "{error}");
+    }
+    let error = set_error(&["pipeline.generator=vlm"]);
+    assert!(error.contains("did you mean \"vllm\"") || error.contains("vllm"), "{error}");
+}

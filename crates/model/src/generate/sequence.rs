@@ -114,6 +114,15 @@ impl Sequence {
         }
     }
 
+    /// Tokens that may be sampled before a budget or an interruption has a say.
+    pub(crate) fn room(&self) -> usize {
+        let forced = self.request.interruptions.get(self.index).map(|forced| forced.after);
+        let most = self
+            .answer_tokens
+            .unwrap_or_else(|| forced.unwrap_or(usize::MAX).min(self.request.max_tokens));
+        most.saturating_sub(self.sampled)
+    }
+
     fn begin_answer(&mut self, thinking_tokens: usize, answer_tokens: usize) {
         self.thinking_tokens = Some(thinking_tokens);
         self.answer_tokens = Some(answer_tokens);
