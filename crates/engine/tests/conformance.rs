@@ -38,7 +38,7 @@ impl Subject for Fakes {
         None
     }
 
-    async fn a_few_steps(&self) {
+    async fn a_few_steps(&self, _: u32) {
         for _ in 0..3 {
             yield_now().await;
             tokio::time::sleep(self.longest_token / 2).await;

@@ -36,8 +36,10 @@ impl Subject for LocalPair {
         Some(128)
     }
 
-    async fn a_few_steps(&self) {
-        tokio::time::sleep(Duration::from_millis(3)).await;
+    async fn a_few_steps(&self, attempt: u32) {
+        // From one to some hundred milliseconds, and again: a slow machine's middle is found too.
+        tokio::time::sleep(Duration::from_millis(1).mul_f64(1.4_f64.powi((attempt % 16) as i32)))
+            .await;
     }
 
     fn is_empty(&self, generator: &LocalGenerator) -> bool {

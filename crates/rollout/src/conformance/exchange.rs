@@ -51,9 +51,12 @@ fn written_by(completion: &Completion, version: PolicyVersion) -> usize {
     completion.versions.iter().filter(|found| **found == version).count()
 }
 
+/// Hand-overs tried before none is believed to meet a completion half written.
+const ATTEMPTS: u32 = 40;
+
 pub(super) async fn weights_may_change_in_mid_completion<S: Subject>(subject: &S) {
     let mut mixed = 0;
-    for _ in 0..20 {
+    for attempt in 0..ATTEMPTS {
         let (generator, mut trainer) = subject.pair();
         let request = subject.request();
         let requests: Vec<SampleRequest> = (0..4).map(|number| another(&request, number)).collect();
@@ -63,7 +66,7 @@ pub(super) async fn weights_may_change_in_mid_completion<S: Subject>(subject: &S
         }
         let weights = step_and_publish::<S>(&generator, &mut trainer, &request).await;
         let mut under_way = UnderWay::begin(&generator, requests.clone()).await;
-        under_way.until(subject.a_few_steps()).await;
+        under_way.until(subject.a_few_steps(attempt)).await;
         under_way.until(adopt(&generator, &weights)).await;
         let answers = under_way.finish().await;
         for ((answer, request), expected) in answers.into_iter().zip(&requests).zip(expected) {
@@ -90,7 +93,7 @@ pub(super) async fn weights_may_change_in_mid_completion<S: Subject>(subject: &S
             return;
         }
     }
-    panic!("in 20 attempts no completion saw both weights: do they go on at a hand-over?");
+    panic!("in {ATTEMPTS} attempts no completion saw both weights: do they go on at a hand-over?");
 }
 
 pub(super) async fn the_handle_before_the_last_is_valid<S: Subject>(subject: &S) {

@@ -34,8 +34,10 @@ pub trait Subject {
     /// Most tokens that one completion can have with its prompt; `None` without a limit.
     fn limit(&self) -> Option<u64>;
 
-    /// Resolves when a generator that is busy has had time for a few decode steps, and no more.
-    fn a_few_steps(&self) -> impl Future<Output = ()>;
+    /// Resolves when a generator that is busy may have had time for a few decode steps, and no more.
+    /// How long that takes depends on the machine: a check that needs the middle of a completion
+    /// asks again with the next `attempt`, so that a subject in real time waits longer each time.
+    fn a_few_steps(&self, attempt: u32) -> impl Future<Output = ()>;
 
     /// Whether a generator holds nothing for anybody, as far as it can tell.
     fn is_empty(&self, generator: &Self::Generator) -> bool;

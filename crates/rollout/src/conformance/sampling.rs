@@ -99,7 +99,7 @@ pub(super) async fn a_request_given_up_leaves_nothing<S: Subject>(subject: &S) {
         let requests = (0..8).map(|number| another(&request, number));
         let mut under_way = UnderWay::begin(&generator, requests).await;
         if rounds % 2 == 0 {
-            under_way.until(subject.a_few_steps()).await;
+            under_way.until(subject.a_few_steps(rounds)).await;
         }
         under_way.keep_first();
         for answer in under_way.finish().await {

@@ -72,8 +72,10 @@ impl Subject for Servers {
         Some(128)
     }
 
-    async fn a_few_steps(&self) {
-        tokio::time::sleep(Duration::from_millis(20)).await;
+    async fn a_few_steps(&self, attempt: u32) {
+        // From one to some hundred milliseconds, and again: any machine's middle is found.
+        tokio::time::sleep(Duration::from_millis(1).mul_f64(1.4_f64.powi((attempt % 16) as i32)))
+            .await;
     }
 
     fn is_empty(&self, generator: &Served) -> bool {
