@@ -1,28 +1,13 @@
 //! Unix seconds as dates (UTC), for tables that people read.
 
-const SECONDS_PER_DAY: i64 = 86_400;
+use time::OffsetDateTime;
 
-/// 2025-11-15 14:05.
+/// 2025-11-15 14:05; a dash for a moment outside the calendar.
 pub fn minute(unix_seconds: f64) -> String {
-    let seconds = unix_seconds as i64;
-    let (days, rest) = (seconds.div_euclid(SECONDS_PER_DAY), seconds.rem_euclid(SECONDS_PER_DAY));
-    let (year, month, day) = civil(days);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", rest / 3600, rest / 60 % 60)
-}
-
-/// Year, month and day of a day counted from 1970-01-01: Hinnant's algorithm, in which the year
-/// begins in March so that leap days come last.
-fn civil(days: i64) -> (i64, i64, i64) {
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let march_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
-    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+    let Ok(moment) = OffsetDateTime::from_unix_timestamp(unix_seconds as i64) else {
+        return "–".to_owned();
+    };
+    format!("{} {:02}:{:02}", moment.date(), moment.hour(), moment.minute())
 }
 
 #[cfg(test)]
@@ -40,5 +25,6 @@ mod tests {
         ] {
             assert_eq!(minute(seconds), text);
         }
+        assert_eq!(minute(f64::INFINITY), "–");
     }
 }
