@@ -2,14 +2,14 @@
 
 use std::io::Write;
 
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
 use scalerl_model::bench::{HeadBench, Shape, TrainBench, bench_head, bench_train};
 use scalerl_model::device;
-use scalerl_model::head::HeadMode;
 use scalerl_model::network::Activations;
-use scalerl_model::tch::{Device, Kind};
+use scalerl_model::tch::Kind;
 use scalerl_model::train::{ComputeKind, LearnerOptions};
 
+use crate::arithmetic::{ArithmeticArgs, Precision};
 use crate::failure::BadInput;
 
 /// What can be timed on a model.
@@ -21,42 +21,6 @@ pub(crate) enum What {
     Head(HeadArgs),
     /// Generation on random prompts: tokens/s, share of the memory's bandwidth, where the time goes.
     Decode(crate::decode::Args),
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum Mode {
-    Exact,
-    Split,
-    Bf16,
-}
-
-impl Mode {
-    pub(crate) fn head(self) -> HeadMode {
-        match self {
-            Self::Exact => HeadMode::Exact,
-            Self::Split => HeadMode::Split,
-            Self::Bf16 => HeadMode::Bf16,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum Precision {
-    F32,
-    Bf16,
-}
-
-impl Precision {
-    /// As given, or what suits the device.
-    pub(crate) fn kind(given: Option<Self>, device: Device) -> Kind {
-        match given {
-            Some(Self::F32) => Kind::Float,
-            Some(Self::Bf16) => Kind::BFloat16,
-            None => {
-                Self::kind(Some(if device == Device::Cpu { Self::F32 } else { Self::Bf16 }), device)
-            }
-        }
-    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -90,15 +54,8 @@ pub(crate) struct TrainArgs {
     warmup: usize,
     #[arg(long, default_value_t = 20)]
     steps: usize,
-    /// auto, cpu, cuda or cuda:N.
-    #[arg(long, default_value = "auto")]
-    device: String,
-    /// What the network computes in [default: bf16 on CUDA, f32 on the CPU].
-    #[arg(long)]
-    dtype: Option<Precision>,
-    /// Arithmetic of the head [default: split on CUDA, exact on the CPU].
-    #[arg(long)]
-    head: Option<Mode>,
+    #[command(flatten)]
+    arithmetic: ArithmeticArgs,
     /// Hold all logits at once instead of chunks.
     #[arg(long)]
     whole_logits: bool,
@@ -144,20 +101,19 @@ pub(crate) fn run(what: &What, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 fn train(args: &TrainArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    let device = device::parse(&args.device).map_err(BadInput::new)?;
+    let device = args.arithmetic.device()?;
     if args.threads > 0 {
         scalerl_model::tch::set_num_threads(args.threads);
     }
     let mut options = LearnerOptions::of(device);
     options.optimizer.warmup_steps = 0;
     options.optimizer.lr = 1e-3;
-    match args.dtype {
-        Some(Precision::F32) => options.compute = ComputeKind::Float32,
-        Some(Precision::Bf16) => options.compute = ComputeKind::BFloat16,
-        None => {}
-    }
-    if let Some(mode) = args.head {
-        options.head.mode = mode.head();
+    options.compute = match args.arithmetic.kind(device) {
+        Kind::BFloat16 => ComputeKind::BFloat16,
+        _ => ComputeKind::Float32,
+    };
+    if let Some(mode) = args.arithmetic.head() {
+        options.head.mode = mode;
     }
     if args.whole_logits {
         options.head.chunk_bytes = None;
@@ -212,17 +168,13 @@ fn train(args: &TrainArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 
 fn head(args: &HeadArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let device = device::parse(&args.device).map_err(BadInput::new)?;
-    let kind = match args.dtype {
-        Precision::F32 => Kind::Float,
-        Precision::Bf16 => Kind::BFloat16,
-    };
     let bench = HeadBench {
         tokens: args.tokens,
         width: args.dim,
         vocabulary: args.vocab,
         steps: args.steps.max(1),
         device,
-        kind,
+        kind: args.dtype.kind(),
     };
     for timing in bench_head(&bench)? {
         if args.json {

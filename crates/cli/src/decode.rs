@@ -4,10 +4,10 @@ use std::io::Write;
 
 use scalerl_model::bench::{DecodeBench, DecodeTiming, Shape, bench_decode, bench_mismatch};
 use scalerl_model::generate::{GeneratorOptions, check_kernels};
+use scalerl_model::tch;
 use scalerl_model::tch::Device;
-use scalerl_model::{device, tch};
 
-use crate::bench::{Mode, Precision};
+use crate::arithmetic::ArithmeticArgs;
 use crate::failure::BadInput;
 use crate::sampling::SamplingArgs;
 
@@ -49,15 +49,8 @@ pub(crate) struct Args {
     /// Tokens in the KV cache [default: what the sequences need].
     #[arg(long)]
     cache_tokens: Option<usize>,
-    /// auto, cpu, cuda or cuda:N.
-    #[arg(long, default_value = "auto")]
-    device: String,
-    /// Kind of weights and cache [default: bf16 on CUDA, f32 on the CPU].
-    #[arg(long)]
-    dtype: Option<Precision>,
-    /// Arithmetic of the head [default: split on CUDA, exact on the CPU].
-    #[arg(long)]
-    head: Option<Mode>,
+    #[command(flatten)]
+    arithmetic: ArithmeticArgs,
     /// CPU threads; 0 leaves libtorch's choice.
     #[arg(long, default_value_t = 0)]
     threads: i32,
@@ -77,7 +70,7 @@ pub(crate) struct Args {
 
 impl Args {
     fn bench(&self) -> anyhow::Result<DecodeBench> {
-        let device = device::parse(&self.device).map_err(BadInput::new)?;
+        let device = self.arithmetic.device()?;
         if let Some(fewest) = self.fewest
             && (fewest == 0 || fewest > self.new)
         {
@@ -85,14 +78,12 @@ impl Args {
                 BadInput::new(format!("--fewest {fewest} is not in 1 to {}", self.new)).into()
             );
         }
-        let kind = Precision::kind(self.dtype, device);
+        let kind = self.arithmetic.kind(device);
         let mut options = GeneratorOptions::of(device);
         options.running = self.batch;
         let whole = (self.prompt + self.new).next_multiple_of(options.page_tokens) * self.batch;
         options.cache_tokens = self.cache_tokens.unwrap_or(whole + 8 * self.batch);
-        if let Some(mode) = self.head {
-            options.head = mode.head();
-        }
+        options.head = self.arithmetic.head().unwrap_or(options.head);
         Ok(DecodeBench {
             shape: Shape {
                 layers: self.layers,

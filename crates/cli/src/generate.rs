@@ -11,12 +11,12 @@ use scalerl_model::folder::Model;
 use scalerl_model::generate::{
     Completion, Finish, Generator, GeneratorOptions, Interruption, Request,
 };
+use scalerl_model::hub;
 use scalerl_model::template::{ChatTemplate, Prompt};
 use scalerl_model::tokenizer::{Markers, Tokenizer};
-use scalerl_model::{device, hub};
 use serde_json::{Value, json};
 
-use crate::bench::{Mode, Precision};
+use crate::arithmetic::ArithmeticArgs;
 use crate::failure::BadInput;
 use crate::sampling::SamplingArgs;
 
@@ -60,15 +60,8 @@ pub(crate) struct Args {
     interrupt_with: String,
     #[arg(long, default_value_t = 256)]
     answer_tokens: usize,
-    /// auto, cpu, cuda or cuda:N.
-    #[arg(long, default_value = "auto")]
-    device: String,
-    /// Kind of weights and cache [default: bf16 on CUDA, f32 on the CPU].
-    #[arg(long)]
-    dtype: Option<Precision>,
-    /// Arithmetic of the head [default: split on CUDA, exact on the CPU].
-    #[arg(long)]
-    head: Option<Mode>,
+    #[command(flatten)]
+    arithmetic: ArithmeticArgs,
     /// Tokens in the KV cache.
     #[arg(long)]
     cache_tokens: Option<usize>,
@@ -79,21 +72,19 @@ pub(crate) struct Args {
 
 /// Generates and prints.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
-    let device = device::parse(&args.device).map_err(BadInput::new)?;
+    let device = args.arithmetic.device()?;
     let folder =
         hub::resolve(&args.model).map_err(|error| BadInput::new(&error).hint(error.hint()))?;
     let tokenizer =
         Tokenizer::load(&folder).map_err(|error| BadInput::new(&error).hint(error.hint()))?;
     let tokenizer = Arc::new(tokenizer);
     let prompts = prompts(args, &folder, &tokenizer)?;
-    let kind = Precision::kind(args.dtype, device);
+    let kind = args.arithmetic.kind(device);
     let model = Model::load(&folder, kind, device)
         .map_err(|error| BadInput::new(&error).hint(error.hint()))?;
     let mut options = GeneratorOptions::of(device);
     options.cache_tokens = args.cache_tokens.unwrap_or(options.cache_tokens);
-    if let Some(mode) = args.head {
-        options.head = mode.head();
-    }
+    options.head = args.arithmetic.head().unwrap_or(options.head);
     let mut generator = Generator::new(model, options)
         .map_err(|error| BadInput::new(&error).hint(error.hint()))?
         .with_tokenizer(tokenizer.clone());

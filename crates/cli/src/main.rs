@@ -2,6 +2,8 @@
 //! name.
 
 #[cfg(feature = "train")]
+mod arithmetic;
+#[cfg(feature = "train")]
 mod bench;
 #[cfg(feature = "train")]
 mod decode;

@@ -22,7 +22,7 @@
 #include <thread>
 #include <vector>
 
-extern "C" void scalerl_set_error(const char* text);
+#include "guarded.hpp"
 
 namespace {
 
@@ -30,21 +30,6 @@ using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 using StorePointer = c10::intrusive_ptr<c10d::Store>;
 using WorkPointer = c10::intrusive_ptr<c10d::Work>;
-
-template <typename Body>
-int guarded(Body&& body) {
-  try {
-    body();
-    return 0;
-  } catch (const c10::Error& error) {
-    scalerl_set_error(error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    scalerl_set_error(error.what());
-  } catch (...) {
-    scalerl_set_error("an unknown C++ exception");
-  }
-  return 1;
-}
 
 struct StoreHandle {
   c10::intrusive_ptr<c10d::TCPStore> store;

@@ -14,24 +14,9 @@
 #include <string>
 #include <utility>
 
-extern "C" void scalerl_set_error(const char* text);
+#include "guarded.hpp"
 
 namespace {
-
-template <typename Body>
-int guarded(Body&& body) {
-  try {
-    body();
-    return 0;
-  } catch (const c10::Error& error) {
-    scalerl_set_error(error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    scalerl_set_error(error.what());
-  } catch (...) {
-    scalerl_set_error("an unknown C++ exception");
-  }
-  return 1;
-}
 
 using Pool = std::pair<unsigned long long, unsigned long long>;
 

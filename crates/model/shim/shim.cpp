@@ -23,24 +23,11 @@
 #include <string>
 #include <vector>
 
+#include "guarded.hpp"
+
 namespace {
 
 thread_local std::string last_error;
-
-template <typename Body>
-int guarded(Body&& body) {
-  try {
-    body();
-    return 0;
-  } catch (const c10::Error& error) {
-    last_error = error.what_without_backtrace();
-  } catch (const std::exception& error) {
-    last_error = error.what();
-  } catch (...) {
-    last_error = "an unknown C++ exception";
-  }
-  return 1;
-}
 
 std::vector<at::Tensor> list(at::Tensor* const* tensors, int64_t count) {
   std::vector<at::Tensor> out;
