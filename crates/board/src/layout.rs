@@ -12,11 +12,12 @@
 //! embedded font, so nothing overlaps in any renderer.
 
 use crate::chart::{Figure, Layer};
+use crate::font::Weight;
 use crate::legend::{self, Entry};
 use crate::number::{self, Notation};
 use crate::place::{self, Rect};
 use crate::span::Span;
-use crate::text::{self, Weight};
+use crate::text::{self};
 use crate::ticks::{self, Tick};
 
 /// Width and height of a drawing in pixels.

@@ -48,6 +48,7 @@
 #![deny(missing_docs)]
 
 pub mod chart;
+mod font;
 mod layout;
 mod legend;
 mod marker;

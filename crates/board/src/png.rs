@@ -1,30 +1,24 @@
-//! A figure as PNG: its SVG, drawn with a font that comes with the program.
+//! A figure as PNG: its SVG as pixels, with the font that comes with the program.
 //!
-//! A machine that trains models often has no fonts at all, so a subset of DejaVu Sans (Latin,
-//! Greek, Cyrillic, the symbols of axes; `fonts/`) is part of the binary and the only font used:
-//! the same figure gives the same pixels everywhere. Other scripts appear as empty boxes in PNGs;
-//! in SVG files and reports the viewer's fonts draw them.
-
-use std::sync::{Arc, OnceLock};
+//! A machine that trains models often has no fonts at all, so letters are outlines of our own
+//! ([`crate::font`]): the same figure gives the same pixels everywhere. Scripts that the font lacks
+//! appear as empty boxes in PNGs; in SVG files and reports the viewer's fonts draw them.
 
 use resvg::tiny_skia::{Pixmap, Transform};
-use resvg::usvg::{Options, Tree, fontdb};
+use resvg::usvg::{Options, Tree};
 
 use crate::chart::Figure;
 use crate::layout::Size;
 use crate::save::DrawError;
+use crate::theme::Theme;
 
-const FONT: &[u8] = include_bytes!("../fonts/DejaVuSans.subset.ttf");
-const BOLD_FONT: &[u8] = include_bytes!("../fonts/DejaVuSans-Bold.subset.ttf");
 /// Larger pictures are refused: memory grows with the square.
 const MOST_PIXELS: f64 = 20_000.0;
 
 /// Draws a figure as PNG, `scale` pixels to each unit of `size` (2 for sharp screens and print).
 pub fn png(figure: &Figure, size: Size, scale: f64) -> Result<Vec<u8>, DrawError> {
-    let svg = crate::svg::svg(figure, size);
-    let options =
-        Options { font_family: "DejaVu Sans".to_owned(), fontdb: fonts(), ..Options::default() };
-    let tree = Tree::from_str(&svg, &options)
+    let svg = crate::svg::draw(figure, size, Theme::Picture);
+    let tree = Tree::from_str(&svg, &Options::default())
         .map_err(|error| DrawError::Raster { reason: error.to_string() })?;
     let (width, height) = (
         (f64::from(tree.size().width()) * scale).round(),
@@ -39,16 +33,4 @@ pub fn png(figure: &Figure, size: Size, scale: f64) -> Result<Vec<u8>, DrawError
     let transform = Transform::from_scale(scale as f32, scale as f32);
     resvg::render(&tree, transform, &mut pixels.as_mut());
     pixels.encode_png().map_err(|error| DrawError::Raster { reason: error.to_string() })
-}
-
-fn fonts() -> Arc<fontdb::Database> {
-    static FONTS: OnceLock<Arc<fontdb::Database>> = OnceLock::new();
-    let load = || {
-        let mut fonts = fontdb::Database::new();
-        fonts.load_font_data(FONT.to_vec());
-        fonts.load_font_data(BOLD_FONT.to_vec());
-        fonts.set_sans_serif_family("DejaVu Sans");
-        Arc::new(fonts)
-    };
-    FONTS.get_or_init(load).clone()
 }

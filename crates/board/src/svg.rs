@@ -14,20 +14,27 @@ macro_rules! add {
 
 mod data;
 mod labels;
+mod words;
 
-use std::fmt::{Display, Write as _};
+use std::fmt::Write as _;
+
+use words::{Anchor, Words};
 
 use crate::chart::{Figure, Layer, Stroke, Tone};
+use crate::font::Weight;
 use crate::layout::{self, Layout, Placed, Size, TEXT_SIZE, TITLE_SIZE};
 use crate::legend::Swatch;
 use crate::marker::{self, round};
-use crate::text::{self, Weight, escape};
+use crate::text::{self, escape};
 use crate::theme::Theme;
 use crate::ticks;
 
 /// Narrow fonts first; the last is the one that PNGs are drawn with.
 pub(crate) const FONTS: &str =
     "Inter, 'Helvetica Neue', Helvetica, Arial, 'DejaVu Sans', sans-serif";
+
+/// Where headings begin.
+const MARGIN: f64 = 16.0;
 
 /// Draws a figure as an SVG file with a white ground.
 ///
@@ -102,7 +109,7 @@ impl Canvas<'_> {
              viewBox=\"0 0 {width} {height}\" font-family=\"{FONTS}\" font-size=\"{TEXT_SIZE}\" \
              role=\"img\" aria-label=\"{about}\">\n"
         );
-        if self.theme == Theme::Print {
+        if self.theme != Theme::Page {
             let paper = self.theme.part("paper");
             add!(self, "<rect width=\"{width}\" height=\"{height}\" fill=\"{paper}\"/>\n");
         }
@@ -111,16 +118,12 @@ impl Canvas<'_> {
     fn headings(&mut self) {
         let (ink, muted) = (self.theme.part("ink"), self.theme.part("muted"));
         for line in &self.layout.title {
-            let (y, text) = (round(line.y), escape(&line.text));
-            add!(
-                self,
-                "<text x=\"16\" y=\"{y}\" font-size=\"{TITLE_SIZE}\" font-weight=\"bold\" \
-                 fill=\"{ink}\">{text}</text>\n"
-            );
+            let words = Words::new(MARGIN, line.y, &ink);
+            let words = Words { size: TITLE_SIZE, weight: Weight::Bold, ..words };
+            self.write(&words, &line.text);
         }
         for line in &self.layout.subtitle {
-            let (y, text) = (round(line.y), escape(&line.text));
-            add!(self, "<text x=\"16\" y=\"{y}\" fill=\"{muted}\">{text}</text>\n");
+            self.write(&Words::new(MARGIN, line.y, &muted), &line.text);
         }
     }
 
@@ -130,10 +133,8 @@ impl Canvas<'_> {
             for swatch in &placed.entry.swatches {
                 self.swatch(*swatch, placed);
             }
-            let (x, y) =
-                (round(placed.x + placed.swatch + 6.0), round(placed.y + TEXT_SIZE * 0.36));
-            let text = escape(&placed.entry.text);
-            add!(self, "<text x=\"{x}\" y=\"{y}\" fill=\"{ink}\">{text}</text>\n");
+            let (x, y) = (placed.x + placed.swatch + 6.0, placed.y + TEXT_SIZE * 0.36);
+            self.write(&Words::new(x, y, &ink), &placed.entry.text);
         }
     }
 
@@ -178,32 +179,31 @@ impl Canvas<'_> {
         for tick in &self.layout.y_ticks {
             let Some(y) = self.layout.py(tick.value).map(round) else { continue };
             add!(self, "<path d=\"M{left},{y}H{right}\" stroke=\"{grid}\" fill=\"none\"/>\n");
-            let place = Place { x: plot.left - 7.0, y: y + TEXT_SIZE * 0.36, anchor: "end" };
-            self.text(&place, &muted, "y-tick", &tick.label);
+            let words = Words::new(plot.left - 7.0, y + TEXT_SIZE * 0.36, &muted);
+            let words = Words { anchor: Anchor::End, class: "y-tick", ..words };
+            self.write(&words, &tick.label);
         }
         for tick in &self.layout.x_ticks {
             let Some(share) = self.layout.x.point_fraction(tick.value) else { continue };
             let x = round(plot.left + share * plot.width());
             add!(self, "<path d=\"M{x},{top}V{bottom}\" stroke=\"{grid}\" fill=\"none\"/>\n");
-            let place = Place { x, y: plot.bottom + 6.0 + TEXT_SIZE, anchor: "middle" };
-            self.text(&place, &muted, "x-tick", &tick.label);
+            let words = Words::new(x, plot.bottom + 6.0 + TEXT_SIZE, &muted);
+            let words = Words { anchor: Anchor::Middle, class: "x-tick", ..words };
+            self.write(&words, &tick.label);
         }
         let ink = self.theme.part("ink");
         if !figure.x.label.is_empty() {
             let middle = f64::midpoint(plot.left, plot.right);
             let y = plot.bottom + 6.0 + layout::LINE * 2.0 + 3.0;
             let label = text::cut(&figure.x.label, plot.width(), TEXT_SIZE, Weight::Normal);
-            self.text(&Place { x: middle, y, anchor: "middle" }, &ink, "label", &label);
+            let words = Words::new(middle, y, &ink);
+            self.write(&Words { anchor: Anchor::Middle, class: "label", ..words }, &label);
         }
         if !figure.y.label.is_empty() {
-            let y = round(f64::midpoint(plot.top, plot.bottom));
+            let words = Words::new(24.0, f64::midpoint(plot.top, plot.bottom), &ink);
             let label = text::cut(&figure.y.label, plot.height(), TEXT_SIZE, Weight::Normal);
-            let label = escape(&label);
-            add!(
-                self,
-                "<text transform=\"translate(24,{y}) rotate(-90)\" text-anchor=\"middle\" \
-                 fill=\"{ink}\">{label}</text>\n"
-            );
+            let words = Words { anchor: Anchor::Middle, is_upright: true, ..words };
+            self.write(&words, &label);
         }
     }
 
@@ -211,7 +211,8 @@ impl Canvas<'_> {
         let plot = self.layout.plot;
         let (x, y) = (f64::midpoint(plot.left, plot.right), f64::midpoint(plot.top, plot.bottom));
         let muted = self.theme.part("muted");
-        self.text(&Place { x, y, anchor: "middle" }, &muted, "empty", "no points in range");
+        let words = Words { anchor: Anchor::Middle, class: "empty", ..Words::new(x, y, &muted) };
+        self.write(&words, "no points in range");
     }
 
     fn axes(&mut self) {
@@ -238,16 +239,6 @@ impl Canvas<'_> {
         add!(self, "<path d=\"{path}\" stroke=\"{axis}\" fill=\"none\"/>\n");
     }
 
-    fn text(&mut self, place: &Place, color: &str, class: &str, text: impl Display) {
-        let (x, y, anchor) = (round(place.x), round(place.y), place.anchor);
-        let text = escape(&text.to_string());
-        add!(
-            self,
-            "<text class=\"{class}\" x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\" \
-             fill=\"{color}\">{text}</text>\n"
-        );
-    }
-
     fn stroke(&mut self, path: &str, tone: Tone, width: f64, stroke: Stroke) {
         if path.is_empty() {
             return;
@@ -264,10 +255,4 @@ impl Canvas<'_> {
              stroke-linejoin=\"round\"{dashes}/>\n"
         );
     }
-}
-
-struct Place {
-    x: f64,
-    y: f64,
-    anchor: &'static str,
 }

@@ -1,44 +1,14 @@
 //! How wide a text is, and how it is cut to a width.
 //!
 //! Widths are those of the embedded font (DejaVu Sans), which is wider than the fonts that
-//! browsers put in its place, so what fits here fits there. The embedded font has no kerning, so a
-//! text is as wide as the sum of its letters.
+//! browsers put in its place, so what fits here fits there.
 
-/// Normal or bold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Weight {
-    Normal,
-    Bold,
-}
-
-/// Advance widths of the printable ASCII characters, in thousandths of the font size.
-const NORMAL: [u16; 95] = [
-    318, 401, 460, 838, 636, 950, 780, 275, 390, 390, 500, 838, 318, 361, 318, 337, 636, 636, 636,
-    636, 636, 636, 636, 636, 636, 636, 337, 337, 838, 838, 838, 531, 1000, 684, 686, 698, 770, 632,
-    575, 775, 752, 295, 295, 656, 557, 863, 748, 787, 603, 787, 695, 635, 611, 732, 684, 989, 685,
-    611, 685, 390, 337, 390, 838, 500, 500, 613, 635, 550, 635, 615, 352, 635, 634, 278, 278, 579,
-    278, 974, 634, 612, 635, 635, 411, 521, 392, 634, 592, 818, 592, 592, 525, 636, 337, 636, 838,
-];
-/// Bold letters are wider by about this factor.
-const BOLD_FACTOR: f64 = 1.115;
+use crate::font::{self, Weight};
 
 /// Width of one line in the unit of `size`.
 pub(crate) fn width(text: &str, size: f64, weight: Weight) -> f64 {
-    let thousandths: u32 = text.chars().map(advance).sum();
-    let factor = if weight == Weight::Bold { BOLD_FACTOR } else { 1.0 };
-    f64::from(thousandths) / 1000.0 * size * factor
-}
-
-fn advance(letter: char) -> u32 {
-    match letter {
-        ' '..='~' => u32::from(NORMAL[letter as usize - 32]),
-        '⁰'..='⁹' | '¹' | '²' | '³' => 401,
-        '⁻' => 528,
-        '–' => 500,
-        // Chinese, Japanese, Korean and other wide scripts.
-        '\u{1100}'.. => 1000,
-        _ => 838,
-    }
+    // Chinese, Japanese and other scripts that the font lacks: as wide as high.
+    text.chars().map(|letter| font::advance(letter, weight).unwrap_or(1.0)).sum::<f64>() * size
 }
 
 /// Breaks a text into lines of at most `room`, between words; a longer word is cut.

@@ -35,6 +35,8 @@ const PARTS: [(&str, &str, &str); 6] = [
 pub(crate) enum Theme {
     /// A file of its own: light colours, white ground.
     Print,
+    /// The same as pixels: letters come as outlines.
+    Picture,
     /// Inside a page that defines the variables of [`variables`].
     Page,
 }
@@ -44,7 +46,7 @@ impl Theme {
     pub(crate) fn part(self, name: &str) -> String {
         match self {
             Self::Page => format!("var(--{name})"),
-            Self::Print => {
+            Self::Print | Self::Picture => {
                 let found = PARTS.iter().find(|part| part.0 == name);
                 found.map_or("#000000", |part| part.1).to_owned()
             }
@@ -55,7 +57,9 @@ impl Theme {
     pub(crate) fn tone(self, tone: Tone) -> String {
         match (tone, self) {
             (Tone::Neutral, _) => self.part("muted"),
-            (Tone::Run(index), Self::Print) => RUNS[index % RUNS.len()].0.to_owned(),
+            (Tone::Run(index), Self::Print | Self::Picture) => {
+                RUNS[index % RUNS.len()].0.to_owned()
+            }
             (Tone::Run(index), Self::Page) => format!("var(--run-{})", index % RUNS.len()),
         }
     }

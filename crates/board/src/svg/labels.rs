@@ -1,13 +1,13 @@
 //! The words inside and beside the plot, each where it covers least.
 
-use std::fmt::Write as _;
-
-use super::{Canvas, Place};
+use super::Canvas;
+use super::words::Words;
 use crate::chart::{Figure, Layer, Role, Stroke};
+use crate::font::Weight;
 use crate::layout::{self, TEXT_SIZE};
 use crate::marker::round;
 use crate::place::{Crowd, Rect};
-use crate::text::{self, Weight, escape};
+use crate::text;
 
 /// Narrower canvases have no room for the numbers of forecasts; hovering still shows them.
 const MARK_LABELS_FROM: f64 = 520.0;
@@ -32,7 +32,8 @@ impl Canvas<'_> {
             let first = label.y - (label.lines.len() as f64 - 1.0) / 2.0 * layout::LINE;
             for (index, line) in label.lines.iter().enumerate() {
                 let y = first + index as f64 * layout::LINE + TEXT_SIZE * 0.36;
-                self.text(&Place { x: right + 20.0, y, anchor: "start" }, &ink, "side", line);
+                let words = Words { class: "side", ..Words::new(right + 20.0, y, &ink) };
+                self.write(&words, line);
             }
         }
     }
@@ -70,14 +71,8 @@ impl Canvas<'_> {
         let boxes = places.iter().map(|place| place.around(width, size).pushed_into(&plot));
         let boxes: Vec<Rect> = boxes.collect();
         let Some(chosen) = crowd.place(&boxes) else { return };
-        let (x, y) = (round(chosen.left + 2.0), round(chosen.bottom - size * 0.3));
-        let (label, paper) = (escape(&label), self.theme.part("paper"));
-        add!(
-            self,
-            "<text class=\"inner\" x=\"{x}\" y=\"{y}\" font-size=\"{size}\" fill=\"{color}\" \
-             stroke=\"{paper}\" stroke-width=\"3\" stroke-linejoin=\"round\" \
-             paint-order=\"stroke\">{label}</text>\n"
-        );
+        let words = Words::new(chosen.left + 2.0, chosen.bottom - size * 0.3, color);
+        self.write(&Words { class: "inner", size, has_rim: true, ..words }, &label);
     }
 
     /// Everything that labels should not cover.
