@@ -126,6 +126,7 @@ async fn connect(server: &Server, folder: &Path) -> (VllmGenerator, Arc<Tokenize
         silence: Duration::from_mins(2),
         deadline: Duration::from_mins(10),
         keeps_cache: true,
+        is_seeded: false,
         tokenizer: tokenizer.clone(),
         stop_tokens: Vec::new(),
         vocabulary: model.config.vocabulary,
