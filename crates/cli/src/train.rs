@@ -27,9 +27,9 @@ use scalerl_engine::{
 };
 use scalerl_journal::{RunFolder, StopReason};
 use scalerl_model::config::ModelConfig;
-use scalerl_model::device;
 use scalerl_model::tch::{Device, Kind};
 use scalerl_model::train::ComputeKind;
+use scalerl_model::{device, shim};
 use scalerl_recipe::{GeneratorChoice, OffPolicy, Recipe, Resolved};
 use scalerl_rollout::{Generator, Trainer};
 use scalerl_worker::flops::{SequenceSize, forward_flops};
@@ -100,9 +100,31 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     material::record(&problems, &record)?;
     policy.record(folder.path())?;
     writeln!(std::io::stderr(), "run folder: {}", folder.path().display())?;
-    let parts = Parts { folder, recipe: &recipe, policy: &policy, renderer, material, device };
+    let generator_device = generator_device(&args.device, device);
+    let parts = Parts {
+        folder,
+        recipe: &recipe,
+        policy: &policy,
+        renderer,
+        material,
+        device,
+        generator_device,
+    };
     let end = conduct(parts)?;
+    if let Device::Cuda(_) = device {
+        let (used, taken) = shim::peak_memory(device)?;
+        let (used, taken) = (used as f64 / GIB, taken as f64 / GIB);
+        writeln!(out, "device memory at its peak: {used:.1} GiB in tensors, {taken:.1} GiB taken")?;
+    }
     finish(&end, out)
+}
+
+const GIB: f64 = (1_u64 << 30) as f64;
+
+/// The generator's own GPU where the machine has two or more and none was named; else the trainer's.
+fn generator_device(named: &str, trainer: Device) -> Device {
+    let is_free = matches!(named, "auto" | "cuda") && device::open().cuda_devices >= 2;
+    if is_free && trainer == Device::Cuda(0) { Device::Cuda(1) } else { trainer }
 }
 
 /// CPU threads of generator and trainer: all for both where they take turns.
@@ -125,7 +147,9 @@ struct Parts<'a> {
     policy: &'a Policy,
     renderer: Renderer,
     material: Material,
+    /// The trainer's.
     device: Device,
+    generator_device: Device,
 }
 
 fn conduct(parts: Parts) -> Result<RunEnd> {
@@ -134,7 +158,7 @@ fn conduct(parts: Parts) -> Result<RunEnd> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    let Parts { recipe, policy, device, .. } = parts;
+    let Parts { recipe, policy, device, generator_device, .. } = parts;
     let shelf = Shelf::new();
     let is_local = recipe.pipeline.generator == GeneratorChoice::Local;
     let (generator_threads, trainer_threads) =
@@ -145,13 +169,13 @@ fn conduct(parts: Parts) -> Result<RunEnd> {
         ComputeKind::BFloat16 => Kind::BFloat16,
         ComputeKind::Float32 => Kind::Float,
     };
-    let model = policy.load(kind, device)?;
+    let model = policy.load(kind, generator_device)?;
     let config = model.config.clone();
     let (tell, notices) = mpsc::unbounded_channel();
     let renderer = &parts.renderer;
     if is_local {
         let generator = LocalGenerator::start(LocalGeneratorSetup {
-            options: generator_options(recipe, &config, device),
+            options: generator_options(recipe, &config, generator_device),
             model,
             tokenizer: renderer.tokenizer.clone(),
             stop_tokens: renderer.tokenizer.ends().iter().map(|id| *id as u32).collect(),
@@ -159,7 +183,11 @@ fn conduct(parts: Parts) -> Result<RunEnd> {
             shelf,
             threads: generator_threads,
         })?;
-        let devices = Devices::Shared { count: 1.0 };
+        let devices = if generator_device == device {
+            Devices::Shared { count: 1.0 }
+        } else {
+            Devices::Apart { generator: 1.0, trainer: 1.0 }
+        };
         return runtime.block_on(engage(parts, generator, trainer, devices, &config, notices));
     }
     let sets = &parts.material.evaluation_sets;
@@ -260,6 +288,10 @@ fn finish(end: &RunEnd, out: &mut dyn Write) -> Result<()> {
     if let Err(error) = crate::report::close(&end.folder, out) {
         // The run has ended as it should; a page that cannot be written does not change that.
         writeln!(std::io::stderr(), "no report: {error:#}")?;
+    }
+    let saved = RunFolder::open(&end.folder)?.checkpoints().list()?;
+    if let Some(newest) = saved.last() {
+        writeln!(out, "model       {}", newest.path.join("trainer").join("model").display())?;
     }
     if end.reason == StopReason::Asked {
         writeln!(out, "go on with: scalerl train --resume {folder}")?;

@@ -1,6 +1,7 @@
 //! Generation: continuous batching over a paged KV cache, on the trainer's own layers.
 //!
 //! In reading order: `request.rs` (what goes in and comes out), `generator.rs` (the step),
+//! `flight.rs` (a step under way and the one after it),
 //! `schedule.rs` (who runs next, on which pages), `sequence.rs` (one completion), `pool.rs` (free
 //! pages), `cache.rs` (tensors of the cache and attention over it), `sampler.rs` and `noise.rs`
 //! (from logits to tokens), `stop.rs` (stop strings), `continuation.rs` (the same rules for tokens
@@ -12,6 +13,7 @@ mod check;
 mod continuation;
 mod cuda;
 mod end_tag;
+mod flight;
 mod generator;
 mod loops;
 mod noise;

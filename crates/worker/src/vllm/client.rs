@@ -95,13 +95,11 @@ impl Client {
     pub(super) async fn call<B: Serialize>(&self, call: Call<'_, B>) -> Result<Vec<u8>, CallError> {
         let path = call.path.to_owned();
         let deadline = call.deadline;
-        match tokio::time::timeout(deadline, self.exchange(call)).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                let reason = format!("no answer within {} s", deadline.as_secs_f64());
-                Err(CallError::Unreachable { path, reason })
-            }
+        if let Ok(answer) = tokio::time::timeout(deadline, self.exchange(call)).await {
+            return answer;
         }
+        let reason = format!("no answer within {} s", deadline.as_secs_f64());
+        Err(CallError::Unreachable { path, reason })
     }
 
     async fn exchange<B: Serialize>(&self, call: Call<'_, B>) -> Result<Vec<u8>, CallError> {

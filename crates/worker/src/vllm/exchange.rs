@@ -21,7 +21,7 @@ use super::fleet::ServerState;
 use super::wire::Models;
 
 /// For calls that only change or tell a state. A pause waits for the step under way.
-const CONTROL: Duration = Duration::from_secs(60);
+const CONTROL: Duration = Duration::from_mins(1);
 /// For reading the weights of a large model from shared storage.
 const RELOAD: Duration = Duration::from_mins(8);
 /// Bytes of an answer to a control call.

@@ -77,16 +77,24 @@ async fn work_is_spread_over_servers_and_held_back_when_they_are_full() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_interrupted_completion_goes_on_under_another_seed_and_the_same_salt() {
-    let rig = rig(1, |_| ()).await;
-    let request = SampleRequest {
-        max_thinking_tokens: 6,
-        max_answer_tokens: 4,
-        end_of_thinking: vec![5],
-        interruptions: vec![Interruption { at_token: 6, token_ids: vec![11, 5] }],
-        ..tiny::request(1)
-    };
-    let answer = rig.generator.generate(request).await.unwrap().remove(0);
-    assert!(answer.is_interrupted(), "{answer:?}");
+    // Some seeds draw an end before the interruption.
+    let (mut seed, mut found) = (0, None);
+    while found.is_none() {
+        assert!(seed < 20, "no completion was interrupted");
+        let rig = rig(1, |_| ()).await;
+        let request = SampleRequest {
+            max_thinking_tokens: 6,
+            max_answer_tokens: 4,
+            end_of_thinking: vec![5],
+            interruptions: vec![Interruption { at_token: 6, token_ids: vec![11, 5] }],
+            seed,
+            ..tiny::request(1)
+        };
+        let answer = rig.generator.generate(request).await.unwrap().remove(0);
+        found = answer.is_interrupted().then_some((rig, answer));
+        seed += 1;
+    }
+    let (rig, answer) = found.unwrap();
     assert_eq!(answer.token_ids[6..8], [11, 5]);
     assert_eq!((answer.thinking_tokens, answer.logprobs[6]), (8, 0.0));
     let bodies = rig.fakes[0].bodies();
