@@ -77,7 +77,13 @@ impl Servers<'_> {
 
     fn setup(&self, model: &Model, notices: mpsc::UnboundedSender<Notice>) -> Result<VllmSetup> {
         let GeneratorChoice::Vllm {
-            urls, token_file, requests_at_once, silence_s, patience_s, ..
+            urls,
+            token_file,
+            requests_at_once,
+            seeded,
+            silence_s,
+            patience_s,
+            ..
         } = &self.recipe.pipeline.generator
         else {
             unreachable!("called for vLLM only")
@@ -91,6 +97,7 @@ impl Servers<'_> {
             patience: Duration::from_secs_f64(*patience_s),
             silence: Duration::from_secs_f64(*silence_s),
             deadline: WRITING,
+            is_seeded: *seeded,
             keeps_cache: self.recipe.pipeline.kv_after_update == KvAfterUpdate::Stale,
             stop_tokens: tokenizer.ends().iter().map(|id| *id as u32).collect(),
             tokenizer,

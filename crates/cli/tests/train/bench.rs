@@ -1,12 +1,14 @@
-//! How the tests run the program, and what must be true of every folder it leaves.
+//! How the tests run the program.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use scalerl_journal::{Event, Fate, GroupReport, Place, Reading, What};
+use scalerl_journal::{Event, GroupReport, Reading, What};
+
+pub(crate) use crate::audit::{assert_none_skipped, audit};
 
 /// Laid over a recipe: chains of one to three operations, the last of which does not fit the budget
 /// of thinking and is interrupted. The warm-up has wrong steps in it, which is what RL can take back.
@@ -161,61 +163,6 @@ pub(crate) fn groups(reading: &Reading) -> impl Iterator<Item = &GroupReport> {
         What::Group(report) => Some(report),
         _ => None,
     })
-}
-
-/// What must be true of every run that has ended: steps follow each other, each group is judged
-/// once and trained on once, what was handed out and not judged is in the last checkpoint.
-/// Returns all hand-outs.
-pub(crate) fn audit(reading: &Reading, steps_behind: u64) -> BTreeSet<Place> {
-    let (mut steps, mut places, mut waiting) = (0, BTreeSet::new(), BTreeSet::new());
-    for what in events(reading) {
-        match what {
-            What::Group(report) => {
-                assert!(places.insert(report.place), "{:?} was judged twice", report.place);
-                if report.fate == Fate::Batch {
-                    waiting.insert(report.group);
-                }
-            }
-            What::Step { lag, batch, report, .. } => {
-                steps += 1;
-                assert_eq!(report.version.0, steps, "steps follow each other");
-                assert!(*lag <= steps_behind, "lag {lag} at step {steps}");
-                for group in &batch.groups {
-                    assert!(waiting.remove(group), "{group:?} was trained on twice");
-                }
-            }
-            What::EmptyBatch { batch, .. } => {
-                for group in &batch.groups {
-                    assert!(waiting.remove(group), "{group:?} was used twice");
-                }
-            }
-            _ => {}
-        }
-    }
-    let newest = reading.checkpoints.last().expect("a run that ends leaves a checkpoint");
-    for checkpoint in &reading.checkpoints {
-        checkpoint.verify().unwrap();
-    }
-    assert_eq!(newest.version.0, steps, "the last step is saved");
-    for line in String::from_utf8(newest.read("groups.jsonl").unwrap()).unwrap().lines() {
-        let group: serde_json::Value = serde_json::from_str(line).unwrap();
-        if group["judged"].is_null() || group["stage"] == "arrived" {
-            let place = serde_json::from_value(group["handout"]["place"].clone()).unwrap();
-            assert!(places.insert(place), "{place:?} is judged and in flight");
-        } else {
-            let id = serde_json::from_value(group["id"].clone()).unwrap();
-            assert!(waiting.remove(&id), "{id:?} is trained on and still buffered");
-        }
-    }
-    assert!(waiting.is_empty(), "judged, never trained on and not buffered: {waiting:?}");
-    places
-}
-
-/// Every position of the epochs was handed out, none left out.
-pub(crate) fn assert_none_skipped(places: &BTreeSet<Place>, prompts: u64) {
-    for (index, place) in places.iter().enumerate() {
-        assert_eq!(place.epoch * prompts + place.position, index as u64, "a prompt was skipped");
-    }
 }
 
 /// All files below a folder, by their path in it.

@@ -40,6 +40,9 @@ choice! {
             token_file: Option<String> = None;
             /// Requests under way on one server; more wait for the next that has room.
             requests_at_once: u32 = 256, Rule::AtLeast(1.0);
+            /// Draws each completion from its own seed. vLLM then samples requests one by one, which is
+            /// slower, and its CPU engine dies of a seeded prompt that is computed in two pieces.
+            seeded: bool = false;
             /// Largest mean difference between a server's log-probs and ours, measured at the start on
             /// the same weights. f32 servers are at 1e-5, bf16 ones with an FP32 head below 0.02.
             logprob_tolerance: f64 = 0.02, Rule::Above(0.0);

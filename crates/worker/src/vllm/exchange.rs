@@ -172,11 +172,18 @@ impl Inner {
         // Dropped, and every exchange with it, when the caller gives up.
         let mut exchanges = JoinSet::new();
         for index in 0..self.fleet.servers.len() {
+            let lost = self.fleet.lost(index);
             if matches!(self.fleet.state(index), ServerState::Away { .. }) {
                 continue;
             }
             let this = self.clone();
-            exchanges.spawn(async move { (index, this.bring(index).await) });
+            exchanges.spawn(async move {
+                tokio::select! {
+                    brought = this.bring(index) => (index, brought),
+                    // Silent in mid-exchange. Its recovery brings it; the others need not wait.
+                    () = lost => (index, Ok(())),
+                }
+            });
         }
         let mut refusal = None;
         while let Some(ended) = exchanges.join_next().await {

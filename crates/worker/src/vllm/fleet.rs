@@ -201,6 +201,15 @@ impl Fleet {
         true
     }
 
+    /// Resolves when a server is lost from now on.
+    pub(super) fn lost(&self, index: usize) -> impl Future<Output = ()> + Send + use<> {
+        let mut life = self.servers[index].life.subscribe();
+        async move {
+            // An error means that the fleet is gone, and its servers with it.
+            let _ = life.changed().await;
+        }
+    }
+
     /// Why it is still away, for whoever waits.
     pub(super) fn still_away(&self, index: usize, reason: &str) {
         if let ServerState::Away { reason: said } = &mut self.states().entries[index].state {

@@ -55,6 +55,8 @@ pub struct VllmSetup {
     pub deadline: Duration,
     /// Whether half-written completions keep their keys and values when weights change.
     pub keeps_cache: bool,
+    /// Whether each completion is drawn from its own seed. vLLM draws such requests one by one.
+    pub is_seeded: bool,
     /// Turns tokens into text and finds stop texts.
     pub tokenizer: Arc<Tokenizer>,
     /// The model's end tokens.
@@ -73,6 +75,7 @@ struct Inner {
     tokenizer: Arc<Tokenizer>,
     vocabulary: i64,
     keeps_cache: bool,
+    is_seeded: bool,
     silence: Duration,
     deadline: Duration,
     /// Pulses and recoveries; they end with the generator.
@@ -123,6 +126,7 @@ impl VllmGenerator {
             tokenizer: setup.tokenizer.clone(),
             vocabulary: setup.vocabulary,
             keeps_cache: setup.keeps_cache,
+            is_seeded: setup.is_seeded,
             silence: setup.silence,
             deadline: setup.deadline,
             tasks: Mutex::default(),

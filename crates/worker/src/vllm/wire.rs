@@ -57,7 +57,8 @@ pub(super) struct SamplingParams<'a> {
     repetition_penalty: f64,
     presence_penalty: f64,
     frequency_penalty: f64,
-    seed: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seed: Option<u64>,
     max_tokens: usize,
     stop_token_ids: &'a [i64],
     /// End tokens are those of `stop_token_ids` and no others.
@@ -73,7 +74,7 @@ pub(super) struct SamplingParams<'a> {
 impl<'a> SamplingParams<'a> {
     pub(super) fn new(
         sampling: Sampling,
-        seed: u64,
+        seed: Option<u64>,
         max_tokens: usize,
         (stop_token_ids, stop): (&'a [i64], &'a [String]),
     ) -> Self {
@@ -87,7 +88,7 @@ impl<'a> SamplingParams<'a> {
             presence_penalty: 0.0,
             frequency_penalty: 0.0,
             // torch takes 64 bits, but what carries it there may sign it; -1 would mean none.
-            seed: seed & (u64::MAX >> 1),
+            seed: seed.map(|seed| seed & (u64::MAX >> 1)),
             max_tokens,
             stop_token_ids,
             ignore_eos: true,

@@ -123,7 +123,8 @@ impl Inner {
         lease: &Lease<'_>,
     ) -> Result<Vec<Token>, Trouble> {
         let room = one.room();
-        let seed = seed_of(request.seed.wrapping_add(index as u64), one.written());
+        let own = request.seed.wrapping_add(index as u64);
+        let seed = self.is_seeded.then(|| seed_of(own, one.written()));
         let stops = (&request.stop_tokens[..], &request.stop_strings[..]);
         let salt = self.labels.of(lease.version);
         let body = GenerateBody {

@@ -204,6 +204,24 @@ async fn a_frozen_server_is_left_and_taken_back_when_it_answers_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_frozen_while_weights_change_holds_nobody_up() {
+    let mut rig = rig(2, |setup| setup.silence = Duration::from_millis(800)).await;
+    rig.fakes[0].freeze(true);
+    let adopted = tokio::time::timeout(Duration::from_secs(20), rig.adopt(1, 2)).await;
+    assert!(adopted.is_ok(), "the other server has them");
+    let answer = rig.generator.generate(tiny::request(4)).await.unwrap();
+    assert!(answer.iter().all(|one| one.versions.iter().all(|v| *v == PolicyVersion(1))));
+    rig.fakes[0].freeze(false);
+    let mut told = Vec::new();
+    while told.len() < 2 {
+        let notice = tokio::time::timeout(Duration::from_secs(20), rig.notices.recv()).await;
+        told.push(notice.unwrap().unwrap());
+    }
+    assert!(matches!(&told[0], Notice::Lost { .. }), "{}", told[0]);
+    assert!(matches!(told[1], Notice::Back { version: PolicyVersion(1), .. }), "{}", told[1]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_wants_its_token() {
     let fake = Fake::start_at("127.0.0.1:0", Some("secret"), true).await;
     let (wrong, _) = setup(vec![fake.url()]);

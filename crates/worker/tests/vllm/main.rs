@@ -42,6 +42,7 @@ fn setup(urls: Vec<String>) -> (VllmSetup, UnboundedReceiver<Notice>) {
         silence: Duration::from_secs(10),
         deadline: Duration::from_mins(1),
         keeps_cache: true,
+        is_seeded: true,
         tokenizer: Arc::new(Tokenizer::load(&tiny::folder()).unwrap()),
         stop_tokens: vec![tiny::END],
         vocabulary: tiny::model(1).config.vocabulary,
