@@ -10,7 +10,7 @@
 //! [`LocalTrainer`] is `scalerl_rollout::Trainer` on the model of this process, [`LocalGenerator`]
 //! `scalerl_rollout::Generator` on a copy of it; [`Shelf`] is where the one leaves weights for the
 //! other. [`ranks`] is the same trainer as several processes, [`channel`] the way of its weights to
-//! generators in theirs.
+//! generators in theirs, [`remote`] the way of requests and completions.
 //!
 //! Not here: what a batch is made of (`objective::plan`), when a step is taken (`engine`), the
 //! network and the optimizer (`model`).
@@ -23,6 +23,7 @@ pub mod micro_batch;
 pub mod options;
 mod policy;
 pub mod ranks;
+pub mod remote;
 pub mod shelf;
 pub mod trainer;
 
