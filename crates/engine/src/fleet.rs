@@ -53,6 +53,9 @@ struct Member {
     state: FleetState,
     /// When it was heard last, by the caller's clock.
     at: Duration,
+    /// What it must have to be healthy: the policy of the moment when it was last given up. Signs are
+    /// seconds apart and steps may be quicker, so to be a little behind is no fault.
+    needs: PolicyVersion,
 }
 
 /// The fleet as one process sees it. Times are since any fixed moment, and never go back.
@@ -70,25 +73,27 @@ impl Fleet {
         Self { silence, current: PolicyVersion(0), members: BTreeMap::new() }
     }
 
-    /// All healthy members have this version by now.
+    /// The trainer no longer waits for members that do not have this version.
     pub fn adopted(&mut self, version: PolicyVersion) {
         self.current = self.current.max(version);
     }
 
     /// A sign of life was read; the same one may be read again and again.
     pub fn hear(&mut self, heard: Heard, now: Duration) -> Option<FleetChange> {
-        let is_current = heard.version.is_some_and(|version| version >= self.current);
         let name = heard.name.clone();
         let Some(member) = self.members.get_mut(&name) else {
-            let state = if is_current { FleetState::Healthy } else { FleetState::Stale };
+            let is_serving = heard.version.is_some();
+            let state = if is_serving { FleetState::Healthy } else { FleetState::Stale };
             let (host, to) = (heard.host.clone(), state);
-            self.members.insert(name.clone(), Member { heard, state, at: now });
+            let needs = PolicyVersion(0);
+            self.members.insert(name.clone(), Member { heard, state, at: now, needs });
             return Some(FleetChange { name, host, from: None, to, reason: "joined".to_owned() });
         };
         let is_new = (heard.pid, heard.count) != (member.heard.pid, member.heard.count);
         if !is_new {
             return None;
         }
+        let is_current = heard.version.is_some_and(|version| version >= member.needs);
         let is_other = (heard.pid, &heard.host) != (member.heard.pid, &member.heard.host);
         (member.heard, member.at) = (heard, now);
         let (to, reason) = match member.state {
@@ -105,6 +110,7 @@ impl Fleet {
     /// The trainer no longer waits for it when it sends weights.
     pub fn dropped(&mut self, name: &str, reason: &str) -> Option<FleetChange> {
         let member = self.members.get_mut(name)?;
+        member.needs = self.current;
         match member.state {
             FleetState::Healthy | FleetState::Suspect => member
                 .change(FleetState::Stale, format!("no more weights are sent to it: {reason}")),
@@ -114,7 +120,9 @@ impl Fleet {
 
     /// Its process has ended.
     pub fn ended(&mut self, name: &str, reason: &str) -> Option<FleetChange> {
-        self.members.get_mut(name)?.change(FleetState::Dead, reason.to_owned())
+        let member = self.members.get_mut(name)?;
+        member.needs = self.current;
+        member.change(FleetState::Dead, reason.to_owned())
     }
 
     /// A new process has been started for it.
@@ -126,13 +134,16 @@ impl Fleet {
 
     /// Time has passed.
     pub fn tick(&mut self, now: Duration) -> Vec<FleetChange> {
-        let Silence { suspect, dead } = self.silence;
+        let (Silence { suspect, dead }, current) = (self.silence, self.current);
         let look = |member: &mut Member| {
             let silent = now.saturating_sub(member.at);
             let reason = format!("silent for {:.1} s", silent.as_secs_f64());
             match member.state {
                 FleetState::Dead => None,
-                _ if silent >= dead => member.change(FleetState::Dead, reason),
+                _ if silent >= dead => {
+                    member.needs = current;
+                    member.change(FleetState::Dead, reason)
+                }
                 FleetState::Healthy | FleetState::Stale if silent >= suspect => {
                     member.change(FleetState::Suspect, reason)
                 }
@@ -216,13 +227,16 @@ mod tests {
     #[test]
     fn who_comes_back_is_stale_until_it_has_the_current_weights() {
         let mut fleet = fleet();
-        fleet.tick(at(30));
         fleet.adopted(PolicyVersion(7));
+        fleet.tick(at(30));
         assert_eq!(fleet.hear(heard(1, 2, Some(3)), at(31)).unwrap().to, Stale);
         assert!(fleet.hear(heard(1, 3, None), at(32)).is_none());
         assert_eq!(fleet.hear(heard(1, 4, Some(7)), at(33)).unwrap().to, Healthy);
         assert_eq!(fleet.dropped("gen-0", "late").unwrap().to, Stale);
         assert_eq!(fleet.members(at(34), 1000.0)[0].lag, Some(0));
+        fleet.adopted(PolicyVersion(9));
+        assert_eq!(fleet.hear(heard(1, 5, Some(8)), at(35)).unwrap().to, Healthy, "since 7");
+        assert!(fleet.hear(heard(1, 6, Some(8)), at(36)).is_none(), "a step behind is no fault");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::Broker;
 use super::broker::is_no_group;
 use super::serve::Stage;
-use super::session::{GROUP, Session};
+use super::session::{GROUP, KEPT, Session};
 use super::wire::{Ask, MOST_REQUEST, Outcome, Reply, decode, encode};
 use crate::generator::LocalGenerator;
 
@@ -45,9 +45,11 @@ pub(super) async fn make_group(broker: &mut Broker, session: &Session) -> Result
     let mut make = cmd("XGROUP");
     make.arg("CREATE").arg(session.requests()).arg(GROUP).arg("0").arg("MKSTREAM");
     match broker.ask::<()>(&make).await {
-        Err(error) if error.code() == Some("BUSYGROUP") => Ok(()),
-        made => made,
+        Err(error) if error.code() == Some("BUSYGROUP") => {}
+        made => made?,
     }
+    // The trainer renews it; one that has just gone does not, and nobody else takes the key away.
+    broker.ask(cmd("EXPIRE").arg(session.requests()).arg(KEPT.as_secs())).await
 }
 
 /// Takes requests while there is room and the model may serve.
@@ -120,10 +122,12 @@ pub(super) async fn work(
         }
     };
     let reply = encode(&Reply { id: job.id.clone(), from: floor.own_name.clone(), outcome });
-    let mut add = cmd("XADD");
-    add.arg(floor.session.answers()).arg("*").arg("reply").arg(reply);
+    let answers = floor.session.answers();
+    let mut add = redis::pipe();
+    add.cmd("XADD").arg(&answers).arg("*").arg("reply").arg(reply).ignore();
+    add.cmd("EXPIRE").arg(&answers).arg(KEPT.as_secs()).ignore();
     loop {
-        let sent = floor.broker.lock().await.ask::<String>(&add).await;
+        let sent = floor.broker.lock().await.ask_all::<()>(&add).await;
         if sent.is_ok() {
             break;
         }

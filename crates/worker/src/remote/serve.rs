@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::streams::{StreamAutoClaimReply, StreamPendingCountReply};
-use redis::{RedisError, cmd};
+use redis::{RedisError, cmd, pipe};
 use scalerl_rollout::{Generator, GeneratorError, PolicyVersion, WeightHandle};
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
@@ -25,7 +25,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::broker::is_no_group;
 use super::intake::{Floor, Job, make_group, take_requests, work};
-use super::session::{Announcement, Found, GROUP, Session, find, nonce};
+use super::session::{Announcement, Found, GROUP, KEPT, Session, find, nonce};
 use super::wire::{Beat, encode};
 use super::{Broker, RemoteError};
 use crate::channel::{Received, WeightMember};
@@ -365,8 +365,10 @@ impl Main {
             tokens_per_second: (tokens - before) as f64 / seconds,
             requests: self.held.len() as u32,
         };
-        let mut set = cmd("HSET");
-        set.arg(self.floor.session.fleet()).arg(&self.floor.own_name).arg(encode(&beat));
-        self.broker.ask::<()>(&set).await
+        let fleet = self.floor.session.fleet();
+        let mut beating = pipe();
+        beating.cmd("HSET").arg(&fleet).arg(&self.floor.own_name).arg(encode(&beat)).ignore();
+        beating.cmd("EXPIRE").arg(&fleet).arg(KEPT.as_secs()).ignore();
+        self.broker.ask_all::<()>(&beating).await
     }
 }

@@ -101,13 +101,19 @@ impl Watch {
             }
         }
         for beat in signs.beats {
+            // What was confirmed since; a generator that may not serve says so itself.
+            let is_same = |member: &&MemberStatus| member.name.as_ref() == Some(&beat.name);
+            let confirmed =
+                signs.members.iter().filter(is_same).filter_map(|one| one.version).max();
+            let version =
+                beat.version.map(|version| confirmed.map_or(version, |it| it.max(version)));
             let heard = Heard {
                 name: beat.name,
                 role: beat.role,
                 host: beat.host,
                 pid: beat.pid,
                 count: beat.count,
-                version: beat.version,
+                version,
                 tokens_per_second: beat.tokens_per_second,
             };
             changes.extend(self.fleet.hear(heard, now));
