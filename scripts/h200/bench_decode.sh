@@ -5,7 +5,8 @@
 #   PARTS="check ours compile-graph eager hf mismatch"   what to run
 #   LENGTHS="equal mixed"                                at which lengths
 #   REPS=1                                               timed repetitions, after one that is thrown away
-# Mixed lengths: eager and transformers are timed on the first of four batches (--batches 1), which takes minutes as it is.
+# Mixed lengths: eight batches' worth of requests. Peers are timed on the first batches, each of which runs to its longest:
+# two for torch.compile + CUDA graph, one for eager and transformers, which takes minutes as it is.
 source "$(dirname "$0")/environment.sh"
 parts=" ${PARTS-check ours compile-graph eager hf mismatch} "
 has() { [[ $parts == *" $1 "* ]]; }
@@ -30,7 +31,7 @@ for name in ${*:-444m qwen-256 qwen-768}; do
     for mode in compile-graph eager hf; do
       if ! has $mode; then continue; fi
       some=""
-      if [ $kind = mixed ] && [ $mode != compile-graph ]; then some="--batches 1"; fi
+      if [ $kind = mixed ]; then some="--batches $([ $mode = compile-graph ] && echo 2 || echo 1)"; fi
       # shellcheck disable=SC2086
       timeout 300 python3 scripts/h200/decode_torch.py $what $some --mode $mode || echo "  $mode: no result"
     done

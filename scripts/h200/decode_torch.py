@@ -5,10 +5,10 @@
   decode_torch.py --mode compile-graph  torch.compile of the whole step, as a CUDA graph
   decode_torch.py --mode hf             transformers' generate() with a static cache
 
-Equal lengths: --batch sequences, --prompt + --new tokens each. Mixed lengths (--fewest): four batches' worth of
+Equal lengths: --batch sequences, --prompt + --new tokens each. Mixed lengths (--fewest): eight batches' worth of
 requests with lengths spread between --fewest and --new, in the order of scalerl bench decode, taken --batch at a time; a
 batch runs until its longest is done, because a block per sequence has no room for the next. Only wanted tokens count.
---batches N takes the first N batches only, for what is too slow to be timed on all.
+--batches N takes the first N batches only: every batch runs to its longest, so the rate does not depend on how many there are.
 """
 import argparse
 import time
@@ -41,7 +41,7 @@ def wait():
 def lengths():
     if not args.fewest:
         return [args.new] * B
-    count, spread = 4 * B, args.new - args.fewest
+    count, spread = 8 * B, args.new - args.fewest
     wanted = [args.fewest + spread * (i * 37 % count) // max(count - 1, 1) for i in range(count)]
     return wanted[: args.batches * B] if args.batches else wanted
 
@@ -225,7 +225,7 @@ def report(name, seconds, prefill, steps, tokens, setup):
     span = f"{args.fewest}-{args.new}" if args.fewest else str(args.new)
     first = len(lengths())
     print(
-        f"decode {name} mode={args.mode} batch={B} prompt={args.prompt} new={span} ms/step={(seconds - prefill) / steps * 1e3:.3f} "
+        f"decode {name} mode={args.mode} batch={B} requests={first} prompt={args.prompt} new={span} ms/step={(seconds - prefill) / steps * 1e3:.3f} "
         f"new_tokens/s={(tokens - first) / (seconds - prefill):.0f} (with prefill: {tokens / seconds:.0f}) prefill_ms={prefill * 1e3:.1f} "
         f"setup_s={setup:.1f} peak={peak:.2f}GB"
     )

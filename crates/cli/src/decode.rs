@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// Tokens to generate, the most of them with --fewest.
     #[arg(long, default_value_t = 256)]
     new: usize,
-    /// Mixed lengths: from this many tokens to --new, four requests per sequence at once.
+    /// Mixed lengths: from this many tokens to --new, eight requests per sequence at once.
     #[arg(long)]
     fewest: Option<usize>,
     #[command(flatten)]
@@ -173,10 +173,11 @@ fn mismatch(bench: &DecodeBench, out: &mut dyn Write) -> anyhow::Result<()> {
 fn print(bench: &DecodeBench, timing: &DecodeTiming, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(
         out,
-        "decode scalerl params={:.1}M batch={} prompt={} new={} ms/step={:.3} new_tokens/s={:.0} (with prefill: {:.0}) \
+        "decode scalerl params={:.1}M batch={} requests={} prompt={} new={} ms/step={:.3} new_tokens/s={:.0} (with prefill: {:.0}) \
          prefill_ms={:.1} bandwidth={:.0}GB/s share={:.0}% peak_pages={} set_aside={}",
         timing.parameters as f64 / 1e6,
         bench.batch,
+        timing.requests,
         bench.prompt,
         bench.fewest.map_or_else(|| bench.new.to_string(), |f| format!("{f}-{}", bench.new)),
         timing.ms_per_decode_step,

@@ -178,6 +178,7 @@ mod tests {
     fn list_names_every_shipped_recipe_with_its_description() {
         insta::assert_snapshot!(output(&["list"]).unwrap(), @"
     scalerl                                ScaleRL (arXiv 2510.13786): the recipe whose curve held to 100,000 GPU-hours
+    quickstart                             ScaleRL on a small synthetic task: minutes on two CPU cores
     minimax-m1                             MiniMax-M1 as run in the ScaleRL paper: CISPO and FP32 head, phases alternate
     magistral                              Magistral as run in the ScaleRL paper: DAPO, streaming
     dapo-qwen2.5                           Qwen2.5-DAPO as run in the ScaleRL paper

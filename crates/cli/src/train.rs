@@ -2,10 +2,10 @@
 //!
 //! Resolve the recipe, see that the folder can be used (`place.rs`), read the problems
 //! (`material.rs`), prepare the policy (`policy.rs`), render prompts (`rendering.rs`), then hand
-//! generator, trainer, prompts and judge to the engine (`conduct.rs`) and show what happens
-//! (`live.rs`). In this order, so that whatever can be refused is refused before a warm-up is paid
-//! for. `--dry-run` says what would happen (`plan.rs`). With several processes this one may be another
-//! part of the run (`cluster.rs`).
+//! generator (`servers.rs` where vLLM writes), trainer, prompts and judge to the engine (`conduct.rs`)
+//! and show what happens (`live.rs`). In this order, so that whatever can be refused is refused before
+//! a warm-up is paid for. `--dry-run` says what would happen (`plan.rs`). With several processes this
+//! one may be another part of the run (`cluster.rs`).
 
 pub(crate) mod cluster;
 mod conduct;
@@ -16,6 +16,7 @@ mod place;
 mod plan;
 mod policy;
 pub(crate) mod rendering;
+mod servers;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -23,8 +24,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use scalerl_engine::RunEnd;
-use scalerl_journal::StopReason;
-use scalerl_model::device;
+use scalerl_journal::{RunFolder, StopReason};
+use scalerl_model::tch::Device;
+use scalerl_model::{device, shim};
 
 use crate::failure::BadInput;
 use crate::generator::Role;
@@ -110,6 +112,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     material::record(&problems, &record)?;
     policy.record(folder.path())?;
     writeln!(std::io::stderr(), "run folder: {}", folder.path().display())?;
+    let generator_device = generator_device(&args.device, device);
     let parts = Parts {
         folder,
         recipe: &recipe,
@@ -118,10 +121,24 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         material,
         device,
         device_name: &args.device,
+        generator_device,
         lead,
     };
     let end = conduct(parts)?;
+    if let Device::Cuda(_) = device {
+        let (used, taken) = shim::peak_memory(device)?;
+        let (used, taken) = (used as f64 / GIB, taken as f64 / GIB);
+        writeln!(out, "device memory at its peak: {used:.1} GiB in tensors, {taken:.1} GiB taken")?;
+    }
     finish(&end, out)
+}
+
+const GIB: f64 = (1_u64 << 30) as f64;
+
+/// The generator's own GPU where the machine has two or more and none was named; else the trainer's.
+fn generator_device(named: &str, trainer: Device) -> Device {
+    let is_free = matches!(named, "auto" | "cuda") && device::open().cuda_devices >= 2;
+    if is_free && trainer == Device::Cuda(0) { Device::Cuda(1) } else { trainer }
 }
 
 fn finish(end: &RunEnd, out: &mut dyn Write) -> Result<()> {
@@ -131,6 +148,10 @@ fn finish(end: &RunEnd, out: &mut dyn Write) -> Result<()> {
     if let Err(error) = crate::report::close(&end.folder, out) {
         // The run has ended as it should; a page that cannot be written does not change that.
         writeln!(std::io::stderr(), "no report: {error:#}")?;
+    }
+    let saved = RunFolder::open(&end.folder)?.checkpoints().list()?;
+    if let Some(newest) = saved.last() {
+        writeln!(out, "model       {}", newest.path.join("trainer").join("model").display())?;
     }
     if end.reason == StopReason::Asked {
         writeln!(out, "go on with: scalerl train --resume {folder}")?;

@@ -141,43 +141,66 @@ inline uint32_t mixed(uint32_t x, uint32_t key0, uint32_t key1) {
   return x;
 }
 
-constexpr int64_t BLOCK = 1024;
+// A group of candidates (generate/noise.rs): WIDE neighbours, and their like 1, 2 and 3 STRIDEs further on.
+constexpr int64_t WIDE = 4, STRIDE = 1024, HIGH = 4, TILE = STRIDE * HIGH;
 
-// The largest logit * inverse_temperature + Gumbel noise among logits of at least `floor`.
+// Of an exponential variate that is never 0 or infinite: 1 - uniform keeps the bits of small ones.
+inline float minus_log_of_exponential(uint32_t candidate, uint32_t key0, uint32_t key1) {
+  float u = (static_cast<float>(static_cast<int32_t>(mixed(candidate, key0, key1) >> 1)) + 0.5f) * 4.656612873077393e-10f;
+  u = u < 0.99999994f ? u : 0.99999994f;
+  const float small = u * (1.0f + u * (0.5f + u * 0.33333333f));
+  return -std::log(u < 0.01f ? small : -std::log(1.0f - u));
+}
+
+// Among logits of at least `floor`: the group with the largest log of its mass + noise, of that the largest
+// logit * inverse_temperature + noise.
 CLONES void draw_one(
     const float* row, int64_t v, float inverse_temperature, float floor, uint32_t key0, uint32_t key1, int64_t* id, float* logprob) {
   float top = row[0];
 #pragma omp simd reduction(max : top)
   for (int64_t i = 0; i < v; ++i) top = row[i] > top ? row[i] : top;
-  float sum = 0.0f, best = -1e30f, noisy[BLOCK];
-  int64_t winner = 0;
-  for (int64_t from = 0; from < v; from += BLOCK) {
-    const int64_t count = v - from < BLOCK ? v - from : BLOCK;
-    float block_best = -1e30f;
-#pragma omp simd reduction(+ : sum) reduction(max : block_best)
-    for (int64_t i = 0; i < count; ++i) {
-      const float logit = row[from + i];
-      const float shifted = (logit - top) * inverse_temperature;
-      // 1 - uniform, never 1: the exponential variate is finite, and small ones keep their bits.
-      float u = (static_cast<float>(static_cast<int32_t>(mixed(static_cast<uint32_t>(from + i), key0, key1) >> 1)) + 0.5f) * 4.656612873077393e-10f;
-      u = u < 0.99999994f ? u : 0.99999994f;
-      const float small = u * (1.0f + u * (0.5f + u * 0.33333333f));
-      const float exponential = u < 0.01f ? small : -std::log(1.0f - u);
-      const float score = shifted - std::log(exponential);
-      const bool is_kept = logit >= floor;
-      sum += is_kept ? std::exp(shifted) : 0.0f;
-      noisy[i] = is_kept ? score : -1e30f;
-      block_best = noisy[i] > block_best ? noisy[i] : block_best;
+  float sum = 0.0f, best = -1e30f, mass[STRIDE], noisy[STRIDE / WIDE];
+  int64_t winner = 0;  // the group's first candidate
+  for (int64_t tile = 0; tile < v; tile += TILE) {
+    const int64_t columns = v - tile < STRIDE ? v - tile : STRIDE, groups = (columns + WIDE - 1) / WIDE;
+    for (int64_t i = 0; i < groups * WIDE; ++i) mass[i] = 0.0f;
+    for (int64_t from = tile; from < v && from < tile + TILE; from += STRIDE) {
+      const int64_t count = v - from < STRIDE ? v - from : STRIDE;
+#pragma omp simd
+      for (int64_t i = 0; i < count; ++i) {
+        const float logit = row[from + i];
+        mass[i] += logit >= floor ? std::exp((logit - top) * inverse_temperature) : 0.0f;
+      }
     }
-    if (block_best > best) {
-      best = block_best;
-      int64_t i = 0;
-      while (i < count - 1 && noisy[i] != block_best) ++i;
-      winner = from + i;
+    float tile_best = -1e30f;
+#pragma omp simd reduction(+ : sum) reduction(max : tile_best)
+    for (int64_t g = 0; g < groups; ++g) {
+      const float all = (mass[WIDE * g] + mass[WIDE * g + 1]) + (mass[WIDE * g + 2] + mass[WIDE * g + 3]);
+      const uint32_t group = 0x80000000u | static_cast<uint32_t>(tile / TILE * (STRIDE / WIDE) + g);
+      sum += all;
+      // A group without mass has the logarithm of the smallest number: it never wins.
+      noisy[g] = std::log(all > 1e-37f ? all : 1e-37f) + minus_log_of_exponential(group, key0, key1);
+      noisy[g] = all > 0.0f ? noisy[g] : -1e30f;
+      tile_best = noisy[g] > tile_best ? noisy[g] : tile_best;
+    }
+    if (tile_best > best) {
+      best = tile_best;
+      int64_t g = 0;
+      while (g < groups - 1 && noisy[g] != tile_best) ++g;
+      winner = tile + WIDE * g;
     }
   }
-  *id = winner;
-  *logprob = (row[winner] - top) * inverse_temperature - std::log(sum);
+  int64_t drawn = winner;
+  best = -1e30f;
+  for (int64_t i = 0; i < HIGH * WIDE; ++i) {
+    const int64_t candidate = winner + i / WIDE * STRIDE + i % WIDE;
+    if (candidate >= v || !(row[candidate] >= floor)) continue;
+    const float noise = minus_log_of_exponential(static_cast<uint32_t>(candidate), key0, key1);
+    const float score = (row[candidate] - top) * inverse_temperature + noise;
+    if (score > best) best = score, drawn = candidate;
+  }
+  *id = drawn;
+  *logprob = (row[drawn] - top) * inverse_temperature - std::log(sum);
 }
 
 // The largest logit, with its log-prob at temperature 1.

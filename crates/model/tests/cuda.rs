@@ -6,8 +6,11 @@
 
 use std::path::Path;
 
-use scalerl_model::bench::{HeadBench, bench_head};
+use scalerl_model::bench::{HeadBench, Shape, bench_head};
 use scalerl_model::folder::Model;
+use scalerl_model::generate::{
+    CacheAfterExchange, Completion, Finish, Generator, GeneratorOptions, Interruption, Request,
+};
 use scalerl_model::head::{Head, HeadMode, HeadOptions};
 use scalerl_model::network::Activations;
 use scalerl_model::ops::{Angles, rms_norm, rotate, swiglu};
@@ -85,8 +88,13 @@ fn the_kernels_compute_what_the_formulas_say() {
     }
 }
 
+/// Beside the sources, or in the current folder on a machine without them.
 fn folder(name: &str) -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name)
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
+    let here = ["crates/model/testdata", "testdata"].map(Path::new);
+    let found = here.into_iter().find(|folder| folder.join(name).is_dir());
+    let folder = if beside.is_dir() { beside.as_path() } else { found.unwrap_or(&beside) };
+    folder.join(name)
 }
 
 fn sequences(name: &str) -> Vec<Vec<i64>> {
@@ -165,4 +173,131 @@ fn the_split_head_is_as_accurate_as_the_exact_one() {
         assert!(split < 2.0 * exact + 5e-6, "{kind:?}: split {split:e}, exact {exact:e}");
         assert!(bf16 > 20.0 * exact, "{kind:?}: bf16 {bf16:e}, exact {exact:e}");
     }
+}
+
+/// Many lengths, stops that nobody can foresee, interruptions, and prompts of every size.
+fn mixed_requests(vocabulary: i64) -> Vec<Request> {
+    let one = |i: usize| {
+        let prompt = (0..=i * 7 % 40).map(|k| (i * 131 + k * 17) as i64 % vocabulary).collect();
+        let completions = 1 + i % 3;
+        let forced = |k: usize| Interruption {
+            after: 5 + (i + k) % 20,
+            tokens: vec![3, 4, 5],
+            answer_tokens: 9,
+        };
+        let is_interrupted = i.is_multiple_of(4);
+        Request {
+            completions,
+            seed: i as u64,
+            stop_tokens: if i % 5 == 1 { (0..vocabulary).step_by(40).collect() } else { vec![] },
+            interruptions: (0..completions).filter(|_| is_interrupted).map(forced).collect(),
+            ..Request::new(prompt, 30 + i * 13 % 90)
+        }
+    };
+    (0..60).map(one).collect()
+}
+
+/// Generates, new versions coming in on the way.
+fn generated(
+    generator: &mut Generator,
+    weights: &[Tensor],
+    requests: &[Request],
+) -> Vec<Completion> {
+    for request in requests {
+        generator.submit(request.clone()).unwrap();
+    }
+    let (mut finished, mut version, mut steps) = (Vec::new(), generator.version(), 0);
+    while !generator.is_idle() {
+        let report = generator.step().unwrap();
+        assert!(report.tokens.iter().all(|(_, _, token)| token.version == version));
+        finished.extend(report.finished);
+        steps += 1;
+        if steps % 17 == 0 {
+            version += 1;
+            generator.exchange(weights, version, CacheAfterExchange::Stale).unwrap();
+        }
+        let usage = generator.usage();
+        assert!(usage.pages_in_use <= usage.pages);
+    }
+    assert_eq!(generator.usage().pages_in_use, 0, "pages leaked");
+    finished.sort_by_key(|completion| (completion.request, completion.index));
+    finished
+}
+
+/// The device works a step ahead of the host here, whenever it can.
+#[test]
+fn generation_follows_the_trainer_whoever_joins_leaves_or_is_interrupted() {
+    let Some(on) = device_or_skip("generation") else { return };
+    let shape =
+        Shape { layers: 2, width: 256, heads: 4, kv_heads: 2, feed_forward: 512, vocabulary: 1000 };
+    let model = || Model::random(shape.config().unwrap(), 5, Kind::BFloat16, on).unwrap();
+    let judge = model();
+    let head = Head::new(judge.network.head(), HeadOptions::of(on)).unwrap();
+    let requests = mixed_requests(1000);
+    // Room for all, and so little that sequences are set aside. Graphs are recorded in the first
+    // round, and all there in the second.
+    for (cache_tokens, rounds) in [(1 << 14, 2), (1280, 2)] {
+        let options = GeneratorOptions { cache_tokens, running: 24, ..GeneratorOptions::of(on) };
+        let mut generator = Generator::new(model(), options).unwrap();
+        assert_eq!(generator.why_no_kernels(), None);
+        for round in 0..rounds {
+            let completions = generated(&mut generator, &judge.parameters, &requests);
+            let expected: usize = requests.iter().map(|request| request.completions).sum();
+            assert_eq!(completions.len(), expected);
+            let (mut apart, mut stopped) = (Vec::new(), 0);
+            for completion in &completions {
+                let request = &requests[completion.request.0 as usize % requests.len()];
+                stopped += usize::from(is_as_asked(completion, request));
+                apart.extend(differences(&judge, &head, request, completion));
+            }
+            let mean = apart.iter().sum::<f64>() / apart.len() as f64;
+            let largest = apart.iter().copied().fold(0.0, f64::max);
+            let aside = generator.usage().set_aside;
+            println!(
+                "{cache_tokens} tokens of cache, round {round}: mean {mean:.1e}, largest \
+                 {largest:.1e} over {} tokens, {stopped} stopped, {aside} set aside",
+                apart.len()
+            );
+            // A token in the wrong place changes log-probs by about 0.4.
+            assert!(mean < 0.01 && largest < 0.2, "mean {mean}, largest {largest}");
+            assert!(stopped > 0 && (aside > 0) == (cache_tokens == 1280), "missed its purpose");
+        }
+    }
+}
+
+/// Checks lengths, stops and injected tokens; whether a stop token ended it.
+fn is_as_asked(completion: &Completion, request: &Request) -> bool {
+    let ids: Vec<i64> = completion.tokens.iter().map(|token| token.id).collect();
+    let stop = ids.iter().position(|id| request.stop_tokens.contains(id));
+    assert_eq!(completion.finish == Finish::Stop, stop.is_some());
+    assert!(stop.is_none_or(|at| at + 1 == ids.len()), "went on after a stop");
+    let injected = completion.tokens.iter().filter(|token| token.is_injected).count();
+    let forced = request.interruptions.get(completion.index);
+    // A stop token may come before the interruption, or cut the answer after it.
+    let forced = forced.filter(|forced| stop.is_none_or(|at| at >= forced.after));
+    if let Some(forced) = forced {
+        assert_eq!(ids[forced.after..forced.after + 3], [3, 4, 5]);
+        assert_eq!(injected, 3);
+    } else {
+        assert_eq!(injected, 0);
+    }
+    if stop.is_none() {
+        let asked = forced.map_or(request.max_tokens, |f| f.after + 3 + f.answer_tokens);
+        assert_eq!(ids.len(), asked);
+    }
+    stop.is_some()
+}
+
+/// Of each sampled token's log-prob from the trainer's.
+fn differences(judge: &Model, head: &Head, request: &Request, done: &Completion) -> Vec<f64> {
+    let on = judge.device();
+    let ids: Vec<i64> = done.tokens.iter().map(|token| token.id).collect();
+    let all: Vec<i64> = request.prompt.iter().chain(&ids).copied().collect();
+    let hidden = judge.network.hidden(&Packed::new(&[&all[..]], on).unwrap()).unwrap();
+    let hidden = hidden.narrow(0, request.prompt.len() as i64 - 1, ids.len() as i64);
+    let scores = head.score(&hidden, &Tensor::from_slice(&ids).to_device(on)).unwrap();
+    let scores = Vec::<f32>::try_from(scores.logprob.to_device(Device::Cpu)).unwrap();
+    let apart = |(logprob, score): (f32, f32)| f64::from((logprob - score).abs());
+    let sampled = done.tokens.iter().zip(scores);
+    sampled.filter_map(|(token, score)| Some((token.logprob?, score))).map(apart).collect()
 }

@@ -5,9 +5,9 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    DataSource, Dataset, Kl, LengthControl, PromptTemplate, RatioGrain, Recipe, RecipeError,
-    Surrogate, Thinking, Verifier, WarmUpExamples, Weights, error::Place, load::SHIPPED_MARK,
-    node::Node,
+    DataSource, Dataset, GeneratorChoice, Kl, LengthControl, PromptTemplate, RatioGrain, Recipe,
+    RecipeError, Surrogate, Thinking, Verifier, WarmUpExamples, Weights, error::Place,
+    load::SHIPPED_MARK, node::Node,
 };
 
 /// Two keys, why they do not go together, and what to do.
@@ -44,6 +44,7 @@ pub(crate) fn check(recipe: &Recipe, layers: &Node) -> Result<(), RecipeError> {
         evaluation_gives_points,
         pass_at_is_sampled,
         template_shows_the_problem,
+        servers_have_addresses,
         a_new_model_has_a_shape,
         a_new_model_has_tokens,
         synthetic_problems_think_in_their_own_tags,
@@ -73,6 +74,36 @@ fn distance_from_user(place: &Place) -> u8 {
         Place::Line { .. } => 2,
         Place::Default => 3,
     }
+}
+
+fn servers_have_addresses(recipe: &Recipe) -> Verdict {
+    let GeneratorChoice::Vllm { urls, .. } = &recipe.pipeline.generator else { return Ok(()) };
+    if recipe.cluster.generators > 0 {
+        return refuse(
+            "cluster.generators",
+            "pipeline.generator",
+            "vLLM servers write the completions, so other generators would have nothing to do",
+            "set cluster.generators = 0, or pipeline.generator = \"local\"",
+        );
+    }
+    let (key, other) = ("pipeline.generator.urls", "pipeline.generator");
+    let remedy = "name each server once, as in urls = [\"http://10.0.0.7:8000\"]";
+    if urls.is_empty() {
+        return refuse(key, other, "\"vllm\" needs servers, and none is named", remedy);
+    }
+    let is_address = |url: &&String| {
+        let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+        let host = rest.map(|rest| rest.trim_end_matches('/')).unwrap_or_default();
+        !host.is_empty() && !host.contains(['?', '#', '@']) && !host.contains(char::is_whitespace)
+    };
+    if let Some(bad) = urls.iter().find(|url| !is_address(url)) {
+        return refuse(key, other, format!("{bad:?} is not the address of a server"), remedy);
+    }
+    let different: BTreeSet<&str> = urls.iter().map(|url| url.trim_end_matches('/')).collect();
+    if different.len() < urls.len() {
+        return refuse(key, other, "a server named twice would be asked twice as often", remedy);
+    }
+    Ok(())
 }
 
 fn ratio_needs_a_surrogate(recipe: &Recipe) -> Verdict {

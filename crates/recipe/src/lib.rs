@@ -43,7 +43,7 @@ pub use sections::{
     },
     optimizer::Optimizer,
     output::Output,
-    pipeline::{KvAfterUpdate, Pipeline},
+    pipeline::{GeneratorChoice, KvAfterUpdate, Pipeline},
     sampling::Sampling,
     stopping::{Stopping, WhenUnstable},
     task::{DataSource, Dataset, PromptTemplate, Task, Verifier},

@@ -122,7 +122,7 @@ fn recipes_that_extend_each_other_are_found_out() {
 fn an_unknown_base_suggests_the_nearest_recipe() {
     insta::assert_snapshot!(error_of("unknown-base.toml"), @r#"
     error: unknown-base.toml:1: `extends` cannot be "scalrl"; did you mean `scalerl`?
-    hint: choose one of: scalerl, minimax-m1, magistral, dapo-qwen2.5, grpo-deepseek, gspo, dr-grpo, leave-one-out/ppo-off-policy, leave-one-out/dapo-loss, leave-one-out/bf16-head, leave-one-out/sample-average, leave-one-out/group-normalisation, leave-one-out/length-penalty, leave-one-out/no-zero-variance-filter, leave-one-out/uniform-sampling
+    hint: choose one of: scalerl, quickstart, minimax-m1, magistral, dapo-qwen2.5, grpo-deepseek, gspo, dr-grpo, small, leave-one-out/ppo-off-policy, leave-one-out/dapo-loss, leave-one-out/bf16-head, leave-one-out/sample-average, leave-one-out/group-normalisation, leave-one-out/length-penalty, leave-one-out/no-zero-variance-filter, leave-one-out/uniform-sampling
     "#);
 }
 
@@ -224,4 +224,23 @@ fn what_cannot_work_is_refused_by_its_key_and_line() {
         assert!(matches!(line, Some('2' | '3')), "{text}\n{message}");
         assert!(!hint.is_empty(), "{text}");
     }
+}
+
+#[test]
+fn servers_are_named_once_and_by_their_address() {
+    let with = |urls: &str| {
+        set_error(&["pipeline.generator.type=vllm", &format!("pipeline.generator.urls={urls}")])
+    };
+    for (urls, said) in [
+        ("[]", "needs servers"),
+        ("[\"10.0.0.7:8000\"]", "\"10.0.0.7:8000\" is not the address of a server"),
+        ("[\"http://\"]", "\"http://\" is not the address of a server"),
+        ("[\"http://a:1\", \"http://a:1/\"]", "named twice"),
+        ("[\"http://token@a:1\"]", "is not the address of a server"),
+    ] {
+        let error = with(urls);
+        assert!(error.contains(said) && error.contains("pipeline.generator.urls"), "{error}");
+    }
+    let error = set_error(&["pipeline.generator=vlm"]);
+    assert!(error.contains("did you mean \"vllm\"") || error.contains("vllm"), "{error}");
 }

@@ -10,7 +10,8 @@
 //! [`LocalTrainer`] is `scalerl_rollout::Trainer` on the model of this process, [`LocalGenerator`]
 //! `scalerl_rollout::Generator` on a copy of it; [`Shelf`] is where the one leaves weights for the
 //! other. [`ranks`] is the same trainer as several processes, [`channel`] the way of its weights to
-//! generators in theirs, [`remote`] the way of requests and completions.
+//! generators in theirs, [`remote`] the way of requests and completions. [`VllmGenerator`] is a
+//! generator on vLLM servers, [`WeightFolder`] the way of the weights there.
 //!
 //! Not here: what a batch is made of (`objective::plan`), when a step is taken (`engine`), the
 //! network and the optimizer (`model`).
@@ -26,7 +27,11 @@ pub mod ranks;
 pub mod remote;
 pub mod shelf;
 pub mod trainer;
+pub mod vllm;
+pub mod weight_folder;
 
 pub use generator::{GeneratorStats, LocalGenerator, LocalGeneratorSetup};
 pub use shelf::{Form, Shelf, ShelfError, Weights};
 pub use trainer::LocalTrainer;
+pub use vllm::{VllmGenerator, VllmSetup};
+pub use weight_folder::{FolderTrainer, HoldsModel, WeightFolder};

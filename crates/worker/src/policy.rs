@@ -3,7 +3,10 @@
 //! What every trainer does with a batch, or with its share of one, before the optimizer: check it,
 //! cut it into pieces, add up gradients and the sums of the step.
 
+use std::path::Path;
+
 use scalerl_model::folder::Model;
+use scalerl_model::save::SaveKind;
 use scalerl_model::train::{BatchError, Learner, StepError};
 use scalerl_recipe::{Kl, Objective, RatioGrain, Recipe};
 use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, TrainSequence, TrainerError};
@@ -32,6 +35,18 @@ impl Policy {
             micro_batch_tokens: recipe.pipeline.micro_batch_tokens as usize,
             reference,
         })
+    }
+
+    /// Writes the model beside a saved trainer, as a folder that transformers and vLLM load.
+    pub(crate) fn save_model(&self, folder: &Path) -> Result<(), TrainerError> {
+        let model = &self.learner.model;
+        let kind = match model.network.head().kind() {
+            Kind::BFloat16 => SaveKind::BFloat16,
+            _ => SaveKind::Float32,
+        };
+        let path = folder.join("model");
+        let saved = model.save(&path, kind);
+        saved.map_err(|error| TrainerError::Storage { path, reason: error.to_string() })
     }
 
     pub(crate) fn version(&self) -> PolicyVersion {

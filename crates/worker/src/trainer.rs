@@ -101,8 +101,8 @@ impl Trainer for LocalTrainer {
 
     fn save(&mut self, folder: &Path) -> Result<(), TrainerError> {
         checkpoint::save(&self.policy.learner, &json!({"trainer": "local"}), folder)
-            .map(drop)
-            .map_err(|error| storage(folder, error.to_string()))
+            .map_err(|error| storage(folder, error.to_string()))?;
+        self.policy.save_model(folder)
     }
 
     fn restore(&mut self, folder: &Path) -> Result<PolicyVersion, TrainerError> {

@@ -166,6 +166,7 @@ fn assert_same_report(found: &StepReport, expected: &StepReport) {
         ("largest ratio", found.ratio.max, expected.ratio.max),
         ("clipped", found.ratio.clip_fraction, expected.ratio.clip_fraction),
         ("k3", found.ratio.kl_k3, expected.ratio.kl_k3),
+        ("|log|", found.ratio.mean_abs_log, expected.ratio.mean_abs_log),
         ("rate", found.learning_rate, expected.learning_rate),
         ("operations", found.model_flops, expected.model_flops),
         ("KL", found.reference_kl.unwrap_or(0.0), expected.reference_kl.unwrap_or(0.0)),

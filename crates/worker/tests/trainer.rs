@@ -11,7 +11,7 @@ use scalerl_model::folder::Model;
 use scalerl_recipe::{Compute, Kl, RatioGrain, Recipe, Surrogate};
 use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, Trainer, TrainerError};
 use scalerl_worker::{LocalTrainer, Shelf};
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 /// Mean of |log ratio| between two float32 passes over the same weights, packed differently.
 const SAME_WEIGHTS: f64 = 1e-5;
@@ -141,6 +141,10 @@ fn a_restored_trainer_takes_the_same_next_step_to_the_last_bit() {
     let mut straight = trainer(&recipe, 1);
     straight.step(&first).unwrap();
     straight.save(folder.path()).unwrap();
+    let saved = Model::load(&folder.path().join("model"), Kind::Float, Device::Cpu).unwrap();
+    for (saved, own) in saved.parameters.iter().zip(&straight.model().parameters) {
+        assert!(saved.equal(own), "the model beside it is the policy of that step");
+    }
     let expected = step(&mut straight, &second);
 
     let mut resumed = trainer(&recipe, 7);

@@ -9,20 +9,23 @@ use scalerl_engine::task::TaskPrompts;
 use scalerl_engine::{
     Deadlines, Devices, EngineError, OwnThread, Run, RunEnd, Settings, on_signals,
 };
-use scalerl_journal::RunFolder;
+use scalerl_journal::{FleetChange, RunFolder};
+use scalerl_model::folder::Model;
 use scalerl_model::tch::{Device, Kind};
 use scalerl_model::train::ComputeKind;
-use scalerl_recipe::{OffPolicy, Recipe, Resolved};
+use scalerl_recipe::{GeneratorChoice, OffPolicy, Recipe, Resolved};
+use scalerl_rollout::{Generator, Trainer};
 use scalerl_worker::flops::{SequenceSize, forward_flops};
 use scalerl_worker::options::{cache_after_exchange, generator_options, learner_options};
 use scalerl_worker::ranks::{RankedTrainer, Team};
 use scalerl_worker::remote::RedisGenerator;
+use scalerl_worker::vllm::Notice;
 use scalerl_worker::{LocalGenerator, LocalGeneratorSetup, LocalTrainer, Shelf};
 use tokio::sync::mpsc::{self, Receiver};
 use tokio::sync::oneshot;
 
 use super::cluster::processes::{Processes, threads_each};
-use super::cluster::roles::{AnyGenerator, AnyTrainer};
+use super::cluster::roles::AnyTrainer;
 use super::cluster::watch::Watch;
 use super::cluster::{Lead, rank_deadlines, remote, session_name};
 use super::environment::{now, threads};
@@ -30,6 +33,7 @@ use super::live;
 use super::material::{self, Material};
 use super::policy::Policy;
 use super::rendering::Renderer;
+use super::servers::Servers;
 use crate::failure::Failed;
 
 /// What a run is made of, once everything is read.
@@ -39,7 +43,10 @@ pub(super) struct Parts<'a> {
     pub(super) policy: &'a Policy,
     pub(super) renderer: Renderer,
     pub(super) material: Material,
+    /// The trainer's.
     pub(super) device: Device,
+    /// The generator's, where it is in this process.
+    pub(super) generator_device: Device,
     /// As the user named it, for processes that are started.
     pub(super) device_name: &'a str,
     pub(super) lead: Lead,
@@ -85,14 +92,19 @@ impl Parts<'_> {
         Ok(AnyTrainer::Ranked(Box::new(trainer)))
     }
 
-    /// Generates in this process.
-    fn local_generator(&self, shelf: Arc<Shelf>) -> Result<LocalGenerator> {
-        let (recipe, device) = (self.recipe, self.device);
-        let kind = match learner_options(recipe, device).compute {
+    /// The policy as a generator computes with it.
+    fn generator_model(&self, device: Device) -> Result<Model> {
+        let kind = match learner_options(self.recipe, device).compute {
             ComputeKind::BFloat16 => Kind::BFloat16,
             ComputeKind::Float32 => Kind::Float,
         };
-        let model = self.policy.load(kind, device)?;
+        self.policy.load(kind, device)
+    }
+
+    /// Generates in this process.
+    fn local_generator(&self, shelf: Arc<Shelf>) -> Result<LocalGenerator> {
+        let (recipe, device) = (self.recipe, self.generator_device);
+        let model = self.generator_model(device)?;
         let tokenizer = self.renderer.tokenizer.clone();
         Ok(LocalGenerator::start(LocalGeneratorSetup {
             options: generator_options(recipe, &model.config, device),
@@ -105,12 +117,16 @@ impl Parts<'_> {
         })?)
     }
 
-    /// What is held, by role.
+    /// Devices that train.
+    fn trainers(&self) -> f64 {
+        self.lead.ranks.as_ref().map_or(1.0, |launch| launch.world as f64)
+    }
+
+    /// What is held where this process generates.
     fn devices(&self) -> Devices {
-        let trainers = self.lead.ranks.as_ref().map_or(1.0, |launch| launch.world as f64);
-        match self.lead.generators {
-            0 => Devices::Shared { count: trainers },
-            count => Devices::Apart { generator: f64::from(count), trainer: trainers },
+        match self.generator_device == self.device {
+            true => Devices::Shared { count: self.trainers() },
+            false => Devices::Apart { generator: 1.0, trainer: self.trainers() },
         }
     }
 
@@ -141,37 +157,74 @@ pub(super) fn conduct(parts: Parts) -> Result<RunEnd> {
     let mut processes = Processes::default();
     let shelf = Shelf::new();
     let trainer = parts.trainer(&shelf, &mut processes)?;
-    if parts.lead.generators == 0 {
-        let generator = AnyGenerator::Local(Box::new(parts.local_generator(shelf)?));
-        let ended = runtime.block_on(run(parts, generator, trainer, None));
-        processes.leave();
-        return ended;
+    let (tell, notices) = mpsc::unbounded_channel();
+    let news = News { fleet: None, notices };
+    if parts.lead.generators > 0 {
+        return runtime.block_on(conduct_fleet(parts, trainer, shelf, processes, news));
     }
-    runtime.block_on(async {
-        let generator = parts.remote_generator(shelf, &mut processes).await?;
-        let (tell, changes) = mpsc::unbounded_channel();
-        let run_folder = parts.folder.path().to_owned();
-        let watch = Watch::new(parts.recipe, generator.clone(), processes, tell, run_folder);
-        let (stop, stopped) = oneshot::channel();
-        let watching = tokio::spawn(watch.run(stopped));
-        let remote = AnyGenerator::Remote(generator.clone());
-        let ended = run(parts, remote, trainer, Some(changes)).await;
-        drop(stop);
-        generator.close().await;
-        if let Ok(mut processes) = watching.await {
-            processes.leave();
-        }
-        ended
-    })
+    let ended = if parts.recipe.pipeline.generator == GeneratorChoice::Local {
+        let (generator, devices) = (parts.local_generator(shelf)?, parts.devices());
+        runtime.block_on(engage(parts, Arc::new(generator), trainer, devices, news))
+    } else {
+        let model = parts.generator_model(parts.generator_device)?;
+        let sets = &parts.material.evaluation_sets;
+        let servers = Servers {
+            recipe: parts.recipe,
+            renderer: &parts.renderer,
+            run: parts.folder.path(),
+            prompts: sets.first().map_or(&[][..], |set| &set.prompts),
+        };
+        let (generator, trainer) = runtime.block_on(servers.connect(model, trainer, tell))?;
+        let count = generator.devices() as f64;
+        let devices = Devices::Apart { generator: count, trainer: parts.trainers() };
+        runtime.block_on(engage(parts, Arc::new(generator), trainer, devices, news))
+    };
+    processes.leave();
+    ended
 }
 
-async fn run(
+/// With generators in other processes.
+async fn conduct_fleet(
     parts: Parts<'_>,
-    generator: AnyGenerator,
     trainer: AnyTrainer,
-    fleet: Option<mpsc::UnboundedReceiver<scalerl_journal::FleetChange>>,
+    shelf: Arc<Shelf>,
+    mut processes: Processes,
+    news: News,
 ) -> Result<RunEnd> {
-    let devices = parts.devices();
+    let generator = parts.remote_generator(shelf, &mut processes).await?;
+    let (tell, changes) = mpsc::unbounded_channel();
+    let run_folder = parts.folder.path().to_owned();
+    let watch = Watch::new(parts.recipe, generator.clone(), processes, tell, run_folder);
+    let (stop, stopped) = oneshot::channel();
+    let watching = tokio::spawn(watch.run(stopped));
+    let count = f64::from(parts.lead.generators);
+    let devices = Devices::Apart { generator: count, trainer: parts.trainers() };
+    let news = News { fleet: Some(changes), ..news };
+    let ended = engage(parts, generator.clone(), trainer, devices, news).await;
+    drop(stop);
+    generator.close().await;
+    if let Ok(mut processes) = watching.await {
+        processes.leave();
+    }
+    ended
+}
+
+/// What others have to say while a run goes on.
+struct News {
+    /// For the journal.
+    fleet: Option<mpsc::UnboundedReceiver<FleetChange>>,
+    /// For the screen.
+    notices: mpsc::UnboundedReceiver<Notice>,
+}
+
+/// Hands everything to the engine and shows what happens.
+async fn engage<G: Generator, T: Trainer>(
+    parts: Parts<'_>,
+    generator: Arc<G>,
+    trainer: T,
+    devices: Devices,
+    News { fleet, mut notices }: News,
+) -> Result<RunEnd> {
     let Parts { folder, recipe, policy, renderer, material, .. } = parts;
     let (grader, pool, evaluation_sets) = material.into_grader(recipe);
     let one_token = SequenceSize { tokens: 1, scored: 1 };
@@ -201,6 +254,7 @@ async fn run(
                     None => break,
                 },
                 Some(()) = asked.recv() => live.say_stopping(),
+                Some(notice) = notices.recv() => live.say(&notice.to_string()),
             }
         }
     });
@@ -208,7 +262,7 @@ async fn run(
         folder,
         Run {
             settings,
-            generator: Arc::new(generator),
+            generator,
             trainer: OwnThread::start(trainer)?,
             prompts,
             grader: Arc::new(grader),

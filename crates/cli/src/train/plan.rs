@@ -19,11 +19,10 @@ use scalerl_worker::flops::{SequenceSize, forward_flops};
 use scalerl_worker::options::{generator_options, learner_options};
 
 use crate::failure::BadInput;
+use crate::train::GIB;
 use crate::train::environment::threads;
 use crate::train::policy::Policy;
 use crate::train::rendering::Renderer;
-
-const GIB: f64 = (1_u64 << 30) as f64;
 const MIB: f64 = (1_u64 << 20) as f64;
 
 /// Operations of a probe that a CPU does in a few seconds.

@@ -41,11 +41,20 @@ __device__ __forceinline__ float block_sum(float x, float* shared) {
   return warp_sum(x);
 }
 
+// Some kernels are launched so that they may begin while the one before ends (launch.rs): what others have written is not
+// touched before this.
+__device__ __forceinline__ void after_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // One block per row of d2 pairs.
 extern "C" __global__ void norm_forward(
     const bf16x2* __restrict__ x, const bf16x2* __restrict__ w, bf16x2* __restrict__ y, float* __restrict__ scale, int d2,
     float epsilon) {
   __shared__ float shared[32];
+  after_previous();
   const i64 row = blockIdx.x;
   const bf16x2* in = x + row * d2;
   float square = 0.0f;
@@ -67,6 +76,7 @@ extern "C" __global__ void add_norm(
     const bf16x2* __restrict__ x, const bf16x2* __restrict__ y, const bf16x2* __restrict__ w, bf16x2* __restrict__ sum,
     bf16x2* __restrict__ normed, int d2, float epsilon) {
   __shared__ float shared[32];
+  after_previous();
   const i64 from = (i64)blockIdx.x * d2;
   float square = 0.0f;
   for (int i = threadIdx.x; i < d2; i += blockDim.x) {
@@ -78,6 +88,51 @@ extern "C" __global__ void add_norm(
   for (int i = threadIdx.x; i < d2; i += blockDim.x) {
     const bf16x2 v = sum[from + i], u = w[i];
     normed[from + i] = narrow2(low(v) * s * low(u), high(v) * s * high(u));
+  }
+}
+
+// The same for rows of d8 <= PIECES * blockDim.x pieces of 16 bytes, which stay in registers between the sum and the norm.
+#define PIECES 4
+
+extern "C" __global__ void __launch_bounds__(128) add_norm_wide(
+    const uint4* __restrict__ x, const uint4* __restrict__ y, const uint4* __restrict__ w, uint4* __restrict__ sum,
+    uint4* __restrict__ normed, int d8, float epsilon) {
+  __shared__ float shared[32];
+  const i64 from = (i64)blockIdx.x * d8;
+  uint4 kept[PIECES], weight[PIECES];
+  // Weights are older than the kernel before.
+#pragma unroll
+  for (int k = 0; k < PIECES; ++k) {
+    const int i = threadIdx.x + k * blockDim.x;
+    if (i < d8) weight[k] = w[i];
+  }
+  after_previous();
+  float square = 0.0f;
+#pragma unroll
+  for (int k = 0; k < PIECES; ++k) {
+    const int i = threadIdx.x + k * blockDim.x;
+    if (i >= d8) break;
+    kept[k] = x[from + i];
+    const uint4 other = y[from + i];
+    bf16x2* a = reinterpret_cast<bf16x2*>(&kept[k]);
+    const bf16x2* b = reinterpret_cast<const bf16x2*>(&other);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      a[j] = narrow2(low(a[j]) + low(b[j]), high(a[j]) + high(b[j]));
+      square += low(a[j]) * low(a[j]) + high(a[j]) * high(a[j]);
+    }
+    sum[from + i] = kept[k];
+  }
+  const float s = rsqrtf(block_sum(square, shared) / (8 * d8) + epsilon);
+#pragma unroll
+  for (int k = 0; k < PIECES; ++k) {
+    const int i = threadIdx.x + k * blockDim.x;
+    if (i >= d8) break;
+    bf16x2* a = reinterpret_cast<bf16x2*>(&kept[k]);
+    const bf16x2* u = reinterpret_cast<const bf16x2*>(&weight[k]);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) a[j] = narrow2(low(a[j]) * s * low(u[j]), high(a[j]) * s * high(u[j]));
+    normed[from + i] = kept[k];
   }
 }
 
@@ -138,12 +193,30 @@ __device__ __forceinline__ float silu(float x) { return x / (1.0f + __expf(-x));
 
 // One block per row; x: [rows, 2 f2] pairs, y: [rows, f2] pairs.
 extern "C" __global__ void gate_forward(const bf16x2* __restrict__ x, bf16x2* __restrict__ y, int f2) {
+  after_previous();
   const i64 row = blockIdx.x;
   const bf16x2* in = x + row * 2 * f2;
   for (int i = threadIdx.x; i < f2; i += blockDim.x) {
     const bf16x2 gate = in[i], up = in[i + f2];
     y[row * f2 + i] = narrow2(silu(low(gate)) * low(up), silu(high(gate)) * high(up));
   }
+}
+
+// The same for rows of f8 pieces of 16 bytes: one thread per piece of y.
+extern "C" __global__ void __launch_bounds__(256) gate_forward_wide(
+    const uint4* __restrict__ x, uint4* __restrict__ y, unsigned f8, unsigned pieces) {
+  after_previous();
+  const unsigned at = blockIdx.x * blockDim.x + threadIdx.x;
+  if (at >= pieces) return;
+  const i64 row = at / f8;
+  const uint4* in = x + row * 2 * f8 + at % f8;
+  uint4 gate = in[0];
+  const uint4 up = in[f8];
+  bf16x2* a = reinterpret_cast<bf16x2*>(&gate);
+  const bf16x2* b = reinterpret_cast<const bf16x2*>(&up);
+#pragma unroll
+  for (int j = 0; j < 4; ++j) a[j] = narrow2(silu(low(a[j])) * low(b[j]), silu(high(a[j])) * high(b[j]));
+  y[at] = gate;
 }
 
 __device__ __forceinline__ float silu_slope(float x) {

@@ -13,16 +13,35 @@ use tch::{Device, TchError};
 use crate::shim;
 
 const SOURCE: &str = include_str!("kernels.cu");
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 11] = [
     "norm_forward",
     "add_norm",
+    "add_norm_wide",
     "norm_backward",
     "rotate",
     "gate_forward",
+    "gate_forward_wide",
     "gate_backward",
     "head_forward",
     "head_backward",
     "head_backward_wide",
+];
+
+/// Kernels that wait by themselves for the one before (`after_previous`), and may therefore be
+/// brought onto the device while it ends: in a graph of kernels of a few microseconds that counts.
+const WAITING: [&str; 12] = [
+    "norm_forward",
+    "add_norm",
+    "add_norm_wide",
+    "gate_forward",
+    "gate_forward_wide",
+    "decode_attention",
+    "decode_join",
+    "append",
+    "rotate_append",
+    "feed",
+    "draw",
+    "draw_join",
 ];
 
 /// One argument of a kernel, in the width that the kernel declares.
@@ -49,6 +68,8 @@ pub(crate) struct Functions {
     /// The device's primary context. Made current before every launch: torch's backward threads
     /// select a device without it, and their first work may be a kernel of ours.
     context: sys::CUcontext,
+    /// Whether the device can begin a kernel before the one before has ended (Hopper and later).
+    can_overlap: bool,
 }
 
 // SAFETY: function and context handles are plain names inside the driver, usable from any thread.
@@ -114,7 +135,7 @@ pub(crate) fn load(
         let function = unsafe { result::module::get_function(module, symbol) };
         by_name.insert(name, function.map_err(|error| format!("{name}: {error}"))?);
     }
-    Ok(Functions { by_name, context })
+    Ok(Functions { by_name, context, can_overlap: major >= 9 })
 }
 
 fn attribute(index: usize, which: sys::CUdevice_attribute) -> Result<i32, String> {
@@ -171,20 +192,32 @@ impl Functions {
             .collect();
         let function =
             self.by_name.get(name).ok_or_else(|| TchError::Torch(format!("no kernel {name}")))?;
+        let mut overlap = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        };
+        let config = sys::CUlaunchConfig {
+            gridDimX: grid.blocks,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: grid.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: grid.shared_bytes,
+            hStream: stream,
+            attrs: &raw mut overlap,
+            numAttrs: u32::from(self.can_overlap && WAITING.contains(&name)),
+        };
         // SAFETY: arguments match the kernel's declaration (tests/cuda.rs and `bench decode --check`
-        // run each), point to live tensors of checked sizes, and the stream is torch's own.
+        // run each), point to live tensors of checked sizes, and the stream is torch's own. What
+        // may begin early waits by itself.
         let launched = unsafe {
             result::ctx::set_current(self.context)
                 .map_err(|error| TchError::Torch(error.to_string()))?;
-            let (blocks, threads) = ((grid.blocks, 1, 1), (grid.threads, 1, 1));
-            result::launch_kernel(
-                *function,
-                blocks,
-                threads,
-                grid.shared_bytes,
-                stream,
-                &mut pointers,
-            )
+            let arguments = pointers.as_mut_ptr();
+            sys::cuLaunchKernelEx(&raw const config, *function, arguments, std::ptr::null_mut())
+                .result()
         };
         launched.map_err(|error| TchError::Torch(format!("{name}: {error}")))
     }

@@ -18,6 +18,12 @@ const ROW_THREADS: u32 = 256;
 const HEAD_THREADS: u32 = 1024;
 /// Shared memory that a block gets without asking, less what `block_sum` uses.
 const SHARED_BYTES: usize = (48 << 10) - 128;
+/// Numbers of 16 bytes, which the wide kernels move at once; their threads, and how many pieces a
+/// thread of `add_norm_wide` keeps.
+const WIDE: i64 = 8;
+const WIDE_NORM_THREADS: u32 = 128;
+const WIDE_NORM_PIECES: i64 = 4;
+const WIDE_GATE_THREADS: u32 = 256;
 /// Blocks of the norm's backward, each with a row of partial sums.
 const NORM_BLOCKS: i64 = 512;
 
@@ -43,6 +49,11 @@ fn pointer(tensor: &Tensor, kind: Kind, count: i64) -> Argument {
         "a kernel needs {count} contiguous numbers of {kind:?} on CUDA, got {tensor:?}"
     );
     Argument::Pointer(tensor.data_ptr())
+}
+
+/// Whether rows of `width` numbers of all these can be moved 16 bytes at a time.
+fn is_wide(width: i64, tensors: &[&Tensor]) -> bool {
+    width % WIDE == 0 && tensors.iter().all(|x| x.data_ptr().addr().is_multiple_of(16))
 }
 
 /// Rows and columns of a tensor seen as a matrix over its last dimension.
@@ -89,7 +100,14 @@ pub(crate) fn add_norm(
         Argument::Int((d / 2) as i32),
         Argument::Float(epsilon as f32),
     ];
-    launch("add_norm", x.device(), rows_grid(rows, ROW_THREADS), &mut arguments)?;
+    let most = WIDE * WIDE_NORM_PIECES * i64::from(WIDE_NORM_THREADS);
+    if d <= most && is_wide(d, &[x, y, w, &sum, &normed]) {
+        arguments[5] = Argument::Int((d / WIDE) as i32);
+        let grid = rows_grid(rows, WIDE_NORM_THREADS);
+        launch("add_norm_wide", x.device(), grid, &mut arguments)?;
+    } else {
+        launch("add_norm", x.device(), rows_grid(rows, ROW_THREADS), &mut arguments)?;
+    }
     Ok((sum, normed))
 }
 
@@ -147,6 +165,19 @@ pub(crate) fn gate(x: &Tensor) -> Result<Tensor, TchError> {
     let (rows, doubled) = x.size2()?;
     let f = doubled / 2;
     let y = Tensor::f_empty([rows, f], (Kind::BFloat16, x.device()))?;
+    let pieces = rows * f / WIDE;
+    if is_wide(f, &[x, &y]) && pieces <= i64::from(i32::MAX) {
+        let mut arguments = [
+            pointer(x, Kind::BFloat16, rows * doubled),
+            pointer(&y, Kind::BFloat16, rows * f),
+            Argument::Int((f / WIDE) as i32),
+            Argument::Int(pieces as i32),
+        ];
+        let blocks = (pieces as u32).div_ceil(WIDE_GATE_THREADS);
+        let grid = Grid { blocks, threads: WIDE_GATE_THREADS, shared_bytes: 0 };
+        launch("gate_forward_wide", x.device(), grid, &mut arguments)?;
+        return Ok(y);
+    }
     let mut arguments = [
         pointer(x, Kind::BFloat16, rows * doubled),
         pointer(&y, Kind::BFloat16, rows * f),

@@ -14,9 +14,9 @@ use super::pool::Page;
 use super::request::{GREEDY, GenerateError, Sampling};
 use super::sampler::{self, RowSampling};
 use crate::bench::Shape;
-use crate::config::{ModelConfig, Span};
-use crate::network::{Attend, Heads};
-use crate::ops::{Angles, add_rms_norm, rotate};
+use crate::config::{ModelConfig, RotaryConfig, Span};
+use crate::network::{Attend, Heads, Rotary};
+use crate::ops::{Angles, add_rms_norm, rotate, swiglu};
 
 /// One comparison.
 #[derive(Debug, Clone)]
@@ -59,7 +59,14 @@ pub fn check_kernels(device: Device) -> Result<Vec<KernelCheck>, GenerateError> 
         }
     }
     checks.extend(drawing(device)?);
-    checks.push(sum_and_norm(device)?);
+    // Rows that are moved 16 bytes at a time, and rows that are not.
+    for width in [896, 900, 4104] {
+        checks.push(sum_and_norm(device, width)?);
+    }
+    for width in [4864, 4868] {
+        checks.push(gate(device, width)?);
+    }
+    checks.extend(feeding(device)?);
     checks.extend(products(device)?);
     Ok(checks)
 }
@@ -102,17 +109,63 @@ fn products(device: Device) -> Result<Vec<KernelCheck>, GenerateError> {
 }
 
 /// The fused sum and norm against float64.
-fn sum_and_norm(device: Device) -> Result<KernelCheck, GenerateError> {
+fn sum_and_norm(device: Device, width: i64) -> Result<KernelCheck, GenerateError> {
     let kind = if device == Device::Cpu { Kind::Float } else { Kind::BFloat16 };
     let random = |shape: &[i64]| Tensor::f_randn(shape, (Kind::Float, device))?.f_to_kind(kind);
-    let (x, y, w) = (random(&[300, 896])?, random(&[300, 896])?, random(&[896])?);
+    let (x, y, w) = (random(&[300, width])?, random(&[300, width])?, random(&[width])?);
     let (sum, normed) = add_rms_norm(&x, &y, &w, 1e-5)?;
     let apart = difference(&sum, &x.f_add(&y)?)?;
     let wide = sum.f_to_kind(Kind::Double)?;
-    let expected = wide.f_rms_norm([896], Some(&w.f_to_kind(Kind::Double)?), 1e-5)?;
+    let expected = wide.f_rms_norm([width], Some(&w.f_to_kind(Kind::Double)?), 1e-5)?;
     let error = difference(&normed, &expected)?.max(if apart > 0.0 { 1.0 } else { 0.0 });
     let limit = if device == Device::Cpu { 1e-5 } else { 5e-3 };
-    Ok(KernelCheck { what: "sum and norm".to_owned(), error, limit })
+    Ok(KernelCheck { what: format!("sum and norm of {width}"), error, limit })
+}
+
+/// The gate against float64.
+fn gate(device: Device, width: i64) -> Result<KernelCheck, GenerateError> {
+    let kind = if device == Device::Cpu { Kind::Float } else { Kind::BFloat16 };
+    let x = Tensor::f_randn([300, 2 * width], (Kind::Float, device))?.f_to_kind(kind)?;
+    let halves = x.f_to_kind(Kind::Double)?.f_chunk(2, -1)?;
+    let expected = halves[0].f_silu()?.f_mul(&halves[1])?;
+    let limit = if device == Device::Cpu { 1e-5 } else { 5e-3 };
+    let error = difference(&swiglu(&x)?, &expected)?;
+    Ok(KernelCheck { what: format!("gate of {width}"), error, limit })
+}
+
+/// Tokens given, tokens drawn by the step before, and the angles of positions near and far.
+fn feeding(device: Device) -> Result<Vec<KernelCheck>, GenerateError> {
+    if device == Device::Cpu {
+        return Ok(Vec::new());
+    }
+    let kernels = small_kernels(device)?;
+    let drawn: Vec<i32> = (0..600).map(|i| 1000 + 3 * i).collect();
+    let given: Vec<i32> = (0..300).map(|i| if i % 3 == 0 { i } else { -1 - (299 - i) }).collect();
+    let places: Vec<i32> = (0..300).map(|i| i * i).collect();
+    let upload = |list: &[i32]| Tensor::f_from_slice(list)?.f_to_device(device);
+    let plain = RotaryConfig { theta: 10_000.0, scaling: None, interleaved: false };
+    let rotary = Rotary::new(plain, 64, device)?;
+    let fed = kernels.feed([&upload(&given)?, &upload(&places)?], &upload(&drawn)?, &rotary)?;
+    let back = |x: &Tensor| Vec::<i64>::try_from(&x.f_to_device(Device::Cpu)?);
+    let expected = given.iter().map(|&id| if id < 0 { drawn[(-1 - id) as usize] } else { id });
+    let tokens = back(&fed.tokens)?.into_iter().zip(expected);
+    let positions = back(&fed.positions)?.into_iter().zip(places);
+    let wrong = tokens.chain(positions).filter(|(fed, id)| *fed != i64::from(*id)).count();
+    let angles = rotary.angles(&fed.positions)?;
+    let [cosine, sine] = [(&fed.angles.cosine, &angles.cosine), (&fed.angles.sine, &angles.sine)];
+    let error = difference(cosine.0, cosine.1)?.max(difference(sine.0, sine.1)?);
+    Ok(vec![
+        KernelCheck { what: "tokens given and drawn".to_owned(), error: wrong as f64, limit: 0.0 },
+        KernelCheck { what: "angles of positions up to 89,401".to_owned(), error, limit: 1e-6 },
+    ])
+}
+
+/// Kernels of a model of which only the vocabulary matters, which is given elsewhere.
+fn small_kernels(device: Device) -> Result<Kernels, GenerateError> {
+    let shape =
+        Shape { layers: 1, width: 64, heads: 1, kv_heads: 1, feed_forward: 8, vocabulary: 8 };
+    let kernels = Kernels::new(&shape.config()?, PAGE as i64, device);
+    Ok(kernels.map_err(|why| tch::TchError::Torch(format!("no kernels: {why}")))?)
 }
 
 /// Sequences with this many tokens before the step, and this many in it.
@@ -181,7 +234,8 @@ fn attention(
         let out = match &kernels {
             Some(kernels) if lengths.iter().all(|(_, new)| *new == 1) => {
                 let places = DevicePlaces::of_single_tokens(&batch, &fast_cache)?;
-                let attention = DecodeAttention { kernels, cache: &fast_cache, places: &places };
+                let (cache, has_neighbours) = (&fast_cache, true);
+                let attention = DecodeAttention { kernels, cache, places: &places, has_neighbours };
                 attention.attend(0, span, &fast)?
             }
             Some(kernels) => {
@@ -200,10 +254,13 @@ fn attention(
         if let Some(kernels) = kernels.as_ref().filter(|_| lengths.iter().all(|(_, new)| *new == 1))
         {
             let places = DevicePlaces::of_single_tokens(&batch, &fast_cache)?;
-            let fast = DecodeAttention { kernels, cache: &fast_cache, places: &places };
             let slow = PagedAttention::new(&slow_cache, &batch);
-            let what = format!("  rotated on the way, {name}");
-            checks.extend(rotated(config, &fast, &slow, span, (what, &rows, &batch))?);
+            for (what, has_neighbours) in [("rotated first", true), ("rotated on the way", false)] {
+                let cache = &fast_cache;
+                let fast = DecodeAttention { kernels, cache, places: &places, has_neighbours };
+                let what = format!("  {what}, {name}");
+                checks.extend(rotated(config, &fast, &slow, span, (what, &rows, &batch))?);
+            }
         }
         let [fast_keys, slow_keys] = [fast_cache.layer(0)[1], slow_cache.layer(0)[1]];
         let what = format!("  values on their pages, {name}");
@@ -254,10 +311,7 @@ fn drawing(device: Device) -> Result<Vec<KernelCheck>, GenerateError> {
     if device == Device::Cpu {
         return Ok(Vec::new());
     }
-    let config =
-        Shape { layers: 1, width: 64, heads: 1, kv_heads: 1, feed_forward: 8, vocabulary: 8 };
-    let kernels = Kernels::new(&config.config()?, PAGE as i64, device)
-        .map_err(|why| tch::TchError::Torch(format!("no kernels: {why}")))?;
+    let kernels = small_kernels(device)?;
     let settings = [
         ("temperature 1", Sampling::default()),
         ("temperature 0.6", Sampling { temperature: 0.6, ..Sampling::default() }),
@@ -268,8 +322,8 @@ fn drawing(device: Device) -> Result<Vec<KernelCheck>, GenerateError> {
     ];
     let mut checks = Vec::new();
     for (name, sampling) in settings {
-        // Few rows are split over blocks, many are not.
-        for (v, count) in [(7_i64, 64), (1000, 64), (32_768, 260), (151_936, 64)] {
+        // Few rows are split over more blocks than many.
+        for (v, count) in [(7_i64, 64), (1000, 64), (32_768, 260), (151_936, 64), (151_937, 64)] {
             let rows: Vec<RowSampling> =
                 (0..count).map(|i| RowSampling { sampling, seed: i as u64, place: i }).collect();
             let logits =

@@ -12,9 +12,10 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use super::cache::{Batch, KvCache, PagedAttention, Piece};
 use super::cuda::breakdown::{self, PartTime};
-use super::cuda::decode::{DecodeGraphs, DecodeRow, Parts, drawn, settings};
+use super::cuda::decode::{DecodeGraphs, Parts, drawn, settings};
 use super::cuda::product::Products;
 use super::cuda::{ChunkAttention, DecodeAttention, DevicePlaces, Kernels};
+use super::flight::{Ahead, Drawn, Flight};
 use super::pool::{PagePool, PoolUsage};
 use super::request::{Completion, Finish, GenerateError, Request, RequestError, RequestId, Token};
 use super::sampler::{self, RowSampling};
@@ -80,8 +81,12 @@ pub enum CacheAfterExchange {
 /// last bit; a sequence alone would then not draw what it draws in a crowd.
 const FEWEST_ROWS: usize = 16;
 
-/// Tokens of prompts that a decode graph takes along: one graph costs less than a pass of its own.
-const PROMPT_ROWS: usize = 128;
+/// Tokens of prompts that a decode graph takes along: a pass of its own costs as much as thousands.
+const PROMPT_ROWS: usize = 512;
+/// Tokens of prompts that are worth being waited for, and the same as a share of the sequences that
+/// run: the more run, the sooner places come free.
+const GATHERED: usize = 128;
+const GATHERED_SHARE: usize = 3;
 
 /// What one step did.
 #[derive(Debug, Default)]
@@ -94,37 +99,25 @@ pub struct StepReport {
     pub computed: usize,
 }
 
-/// A token for a running sequence.
-#[derive(Debug, Clone, Copy)]
-struct Drawn {
-    place: usize,
-    id: i64,
-    logprob: f32,
-}
-
-impl Drawn {
-    fn new(chunk: &Chunk, (id, logprob): (i64, f32)) -> Self {
-        Self { place: chunk.place, id, logprob }
-    }
-}
-
 /// What CUDA adds.
-struct CudaParts {
-    kernels: Kernels,
-    graphs: DecodeGraphs,
-    products: Option<Products>,
+pub(super) struct CudaParts {
+    pub(super) kernels: Kernels,
+    pub(super) graphs: DecodeGraphs,
+    pub(super) products: Option<Products>,
     /// Routers count their tokens on the host, which no graph can.
     has_graphs: bool,
 }
 
 /// A model that continues prompts.
 pub struct Generator {
-    model: Model,
-    head: Head,
+    pub(super) model: Model,
+    pub(super) head: Head,
     pub(super) cache: KvCache,
-    scheduler: Scheduler,
+    pub(super) scheduler: Scheduler,
     tokenizer: Option<Arc<Tokenizer>>,
-    cuda: Option<CudaParts>,
+    pub(super) cuda: Option<CudaParts>,
+    /// The next step, where it could begin before the last one's tokens were known.
+    pub(super) ahead: Option<Ahead>,
     why_no_kernels: Option<String>,
     options: GeneratorOptions,
     version: u64,
@@ -142,14 +135,14 @@ impl Generator {
         let (device, kind) = (model.device(), model.network.head().kind());
         let pages = options.cache_tokens / options.page_tokens;
         let cache = KvCache::new(&model.config, pages, options.page_tokens, (kind, device))?;
-        let (cuda, why_no_kernels) = match cuda_parts(&model, options.page_tokens) {
+        let (cuda, why_no_kernels) = match cuda_parts(&model, options) {
             Ok(parts) => (Some(parts), None),
             Err(why) => (None, Some(why)),
         };
         let limits = Limits {
             running: options.running,
             chunk: options.chunk_tokens,
-            gather: if cuda.is_some() { PROMPT_ROWS } else { 0 },
+            gather: if cuda.is_some() { GATHERED.max(options.running / GATHERED_SHARE) } else { 0 },
         };
         Ok(Self {
             head: head_of(&model, options.head)?,
@@ -157,6 +150,7 @@ impl Generator {
             scheduler: Scheduler::new(PagePool::new(pages, options.page_tokens), limits),
             tokenizer: None,
             cuda,
+            ahead: None,
             why_no_kernels,
             options,
             version: 0,
@@ -263,6 +257,8 @@ impl Generator {
             }
         }
         let _guard = tch::no_grad_guard();
+        // What the old weights have begun is taken back: its tokens would come too late.
+        self.drop_ahead()?;
         shim::copy_each(&self.model.parameters, parameters)?;
         self.head = head_of(&self.model, self.options.head)?;
         // The exact head is a float32 copy of its own, at a new address.
@@ -285,20 +281,39 @@ impl Generator {
     }
 
     /// One step; does nothing when there is nothing to do.
+    ///
+    /// Where the next step is certain to be plain decoding, a device begins it before this one's
+    /// tokens are looked at (`flight.rs`).
     pub fn step(&mut self) -> Result<StepReport, GenerateError> {
         let _guard = tch::no_grad_guard();
+        let flight = match self.confirmed() {
+            Some(flight) => flight,
+            None => match self.planned()? {
+                Some(flight) => flight,
+                None => return Ok(StepReport::default()),
+            },
+        };
+        let ahead = self.begin_ahead(&flight)?;
+        let computed = flight.computed;
+        let drawn = self.landed(flight)?;
+        let mut report = self.accept(&drawn)?;
+        report.computed = computed;
+        self.ahead = ahead;
+        self.lap("accept")?;
+        Ok(report)
+    }
+
+    /// Plans a step and begins it.
+    fn planned(&mut self) -> Result<Option<Flight>, GenerateError> {
         let plan = self.scheduler.plan();
         if plan.chunks.is_empty() {
-            return Ok(StepReport::default());
+            return Ok(None);
         }
         self.cache.copy_pages(&plan.copies)?;
         self.lap("schedule")?;
-        let drawn = self.compute(&plan.chunks)?;
+        let flight = self.compute(&plan.chunks)?;
         self.scheduler.computed(&plan);
-        let mut report = self.accept(&drawn)?;
-        report.computed = plan.chunks.iter().map(|chunk| chunk.count).sum();
-        self.lap("accept")?;
-        Ok(report)
+        Ok(Some(flight))
     }
 
     /// Milliseconds of each kind of work of a decode step of `rows` sequences of `length` tokens,
@@ -313,54 +328,29 @@ impl Generator {
         Ok(breakdown::of(&self.model.config, [rows, length], parts)?)
     }
 
-    fn lap(&mut self, part: &'static str) -> Result<(), TchError> {
+    pub(super) fn lap(&mut self, part: &'static str) -> Result<(), TchError> {
         self.stopwatch.as_mut().map_or(Ok(()), |watch| watch.lap(part))
     }
 
-    /// Runs chunks and draws a token for each that is the last of its sequence.
-    fn compute(&mut self, chunks: &[Chunk]) -> Result<Vec<Drawn>, GenerateError> {
+    /// Runs chunks, of which each that is the last of its sequence is drawn for.
+    fn compute(&mut self, chunks: &[Chunk]) -> Result<Flight, GenerateError> {
         if !self.cuda.as_ref().is_some_and(|cuda| cuda.has_graphs) {
-            return self.compute_eagerly(chunks);
+            return Ok(Flight::over(chunks, self.compute_eagerly(chunks)?));
         }
         // Sequences that decode go into the graph, and so do a few tokens of prompts, each a row of
         // its own; longer chunks run beside it, where flash attention reads a prompt once.
         let (decoding, others): (Vec<Chunk>, Vec<Chunk>) =
             chunks.iter().partition(|chunk| chunk.count == 1 && chunk.is_last);
         if others.iter().map(|chunk| chunk.count).sum::<usize>() <= PROMPT_ROWS {
-            return self.compute_by_graph(chunks);
+            return self.begin(chunks);
         }
         let mut drawn = self.compute_eagerly(&others)?;
         if !decoding.is_empty() {
-            drawn.extend(self.compute_by_graph(&decoding)?);
+            let flight = self.begin(&decoding)?;
+            drawn.extend(self.landed(flight)?);
         }
         drawn.sort_by_key(|drawn| drawn.place);
-        Ok(drawn)
-    }
-
-    fn compute_by_graph(&mut self, chunks: &[Chunk]) -> Result<Vec<Drawn>, GenerateError> {
-        let cuda = self.cuda.as_mut().expect("the caller looked");
-        let mut rows = Vec::new();
-        let mut ends = Vec::new();
-        for chunk in chunks {
-            let sequence = &self.scheduler.running[chunk.place];
-            for position in chunk.from..chunk.from + chunk.count {
-                rows.push(DecodeRow {
-                    token: sequence.tokens[position],
-                    position,
-                    pages: &sequence.pages,
-                    sampling: row_sampling(sequence),
-                });
-            }
-            if chunk.is_last {
-                ends.push((chunk, rows.len() - 1));
-            }
-        }
-        let products = cuda.products.as_ref();
-        let parts = Parts::new(&self.model, &self.head, &self.cache, (&cuda.kernels, products));
-        let tokens = cuda.graphs.step(&rows, parts)?;
-        let drawn = ends.into_iter().map(|(chunk, row)| Drawn::new(chunk, tokens[row])).collect();
-        self.lap("decode graph")?;
-        Ok(drawn)
+        Ok(Flight::over(chunks, drawn))
     }
 
     fn compute_eagerly(&mut self, chunks: &[Chunk]) -> Result<Vec<Drawn>, GenerateError> {
@@ -393,7 +383,7 @@ impl Generator {
             None => sampler::draw(&logits_sv.f_to_device(Device::Cpu)?.f_contiguous()?, &rows)?,
         };
         self.lap("draw")?;
-        Ok(ready.into_iter().zip(tokens).map(|(chunk, token)| Drawn::new(chunk, token)).collect())
+        Ok(ready.iter().zip(tokens).map(|(chunk, token)| Drawn::new(chunk.place, token)).collect())
     }
 
     fn fewest_rows(&self) -> usize {
@@ -425,7 +415,9 @@ impl Generator {
             let (kernels, cache) = (&cuda.kernels, &self.cache);
             if batch.segments.iter().all(|segment| segment.count == 1) {
                 let places = DevicePlaces::of_single_tokens(batch, cache)?;
-                return run(&DecodeAttention { kernels, cache, places: &places });
+                let attention =
+                    DecodeAttention { kernels, cache, places: &places, has_neighbours: false };
+                return run(&attention);
             }
             return run(&ChunkAttention::new(kernels, cache, batch)?);
         }
@@ -479,20 +471,23 @@ fn head_of(model: &Model, mode: HeadMode) -> Result<Head, TchError> {
 }
 
 /// Kernels where they fit: bf16 on CUDA, heads of a width they know.
-fn cuda_parts(model: &Model, page: usize) -> Result<CudaParts, String> {
+fn cuda_parts(model: &Model, options: GeneratorOptions) -> Result<CudaParts, String> {
     if model.network.head().kind() != Kind::BFloat16 {
         return Err("kernels work in bf16".to_owned());
     }
-    let kernels = Kernels::new(&model.config, page as i64, model.device())?;
+    let kernels = Kernels::new(&model.config, options.page_tokens as i64, model.device())?;
     let has_experts =
         |layer: &LayerConfig| matches!(layer.feed_forward, FeedForward::Experts { .. });
     let has_graphs = !model.config.layers.iter().any(has_experts);
     // Without cuBLASLt torch's products do.
     let products = Products::new(model.device()).ok();
-    Ok(CudaParts { kernels, graphs: DecodeGraphs::default(), products, has_graphs })
+    let graphs = DecodeGraphs::new(options.running + PROMPT_ROWS, model.device());
+    let graphs = graphs.map_err(|error| error.to_string())?;
+    Ok(CudaParts { kernels, graphs, products, has_graphs })
 }
 
-fn row_sampling(sequence: &Sequence) -> RowSampling {
+/// How the next token of a sequence is drawn.
+pub(super) fn row_sampling(sequence: &Sequence) -> RowSampling {
     RowSampling {
         sampling: sequence.request.sampling,
         seed: sequence.request.seed.wrapping_add(sequence.index as u64),
@@ -510,5 +505,6 @@ pub(super) fn draw_on_device(
     let out = Tensor::f_zeros([2 * rows.len() as i64], (Kind::Int, device))?;
     let settings = Tensor::f_from_slice(&words)?.f_to_device(device)?;
     kernels.draw(&logits.f_contiguous()?, &settings, &out)?;
-    drawn(&out, rows.len(), rows.len())
+    let words = Vec::<i32>::try_from(&out.f_to_device(Device::Cpu)?)?;
+    Ok(drawn(&words, rows.len()).collect())
 }

@@ -1,8 +1,16 @@
 //! Where randomness comes from: a function of a completion's seed, the place in it and the candidate token.
 //!
-//! Nothing is drawn from a shared stream, so what else is being generated cannot matter. A token is
-//! the largest of `logit / temperature + Gumbel noise` (the Gumbel-max way of drawing from a
-//! softmax): one pass over the logits, on every device, with no sum to walk through.
+//! Nothing is drawn from a shared stream, so what else is being generated cannot matter. The largest
+//! of `logit / temperature + Gumbel noise` is drawn from the softmax of the logits (Gumbel-max): one
+//! pass, on every device, with no sum to walk through. Noise for each of 151,936 candidates is most
+//! of the work though, so they are drawn in two rounds, which is the same distribution: first a group
+//! of 16, by `log of its mass + noise of the group`, then one candidate of that group.
+//!
+//! ```text
+//! group of candidate c   256 (c / 4096) + (c mod 1024) / 4      four neighbours, and those 1,024,
+//!                                                               2,048 and 3,072 further on
+//! ```
+//! (So neighbouring threads of a GPU, one group each, read neighbouring memory.)
 //!
 //! The hash and the noise are here in plain Rust; `shim/paged.cpp` and `cuda/draw.cu` have the same
 //! for the CPU and CUDA and are judged against this file.
@@ -36,7 +44,13 @@ fn mixed(candidate: u32, [key0, key1]: [u32; 2]) -> u32 {
     x ^ x >> 14
 }
 
-/// Standard Gumbel noise of one candidate.
+/// What stands in place of a candidate in the noise of its group.
+#[cfg(test)]
+pub(crate) fn group(candidate: u32) -> u32 {
+    0x8000_0000 | (candidate / 4096 * 256 + candidate % 1024 / 4)
+}
+
+/// Standard Gumbel noise of one candidate, or of a group.
 #[cfg(test)]
 pub(crate) fn gumbel(candidate: u32, keys: [u32; 2]) -> f64 {
     let uniform = (f64::from(mixed(candidate, keys) >> 1) + 0.5) / 2_f64.powi(31);

@@ -98,7 +98,8 @@ impl Request {
         self.prompt.len() + forced.max().unwrap_or(0).max(self.max_tokens + answer)
     }
 
-    pub(crate) fn check(&self, vocabulary: i64) -> Result<(), RequestError> {
+    /// Whether any generator of a model with that vocabulary could serve it.
+    pub fn check(&self, vocabulary: i64) -> Result<(), RequestError> {
         let refuse = |what: &'static str, found: String| Err(RequestError::Bad { what, found });
         let Sampling { temperature, top_p, .. } = self.sampling;
         if !(temperature >= 0.0 && temperature.is_finite()) {

@@ -86,12 +86,44 @@ fn the_loop_draws_what_plain_rust_draws() {
         let sampling = Sampling { temperature: 0.9, ..Sampling::default() };
         for (i, (id, _)) in draws_of(&tensor, sampling, 200).into_iter().enumerate() {
             let keys = noise::keys(11 + i as u64 % 16, i / 16);
-            let score = |at: usize| f64::from(row[at]) / 0.9 + noise::gumbel(at as u32, keys);
-            let best = (0..row.len()).map(score).fold(f64::MIN, f64::max);
+            let logit = |at: usize| f64::from(row[at]) / 0.9;
+            let mut masses = std::collections::BTreeMap::<u32, f64>::new();
+            for at in 0..row.len() {
+                *masses.entry(noise::group(at as u32)).or_default() += logit(at).exp();
+            }
+            let group_score = |group: u32| masses[&group].ln() + noise::gumbel(group, keys);
+            let best = masses.keys().map(|group| group_score(*group)).fold(f64::MIN, f64::max);
+            let group = noise::group(id as u32);
             // float32 noise may turn a tie of the sixth digit.
+            assert!(best - group_score(group) < 1e-5, "v {v}, draw {i}");
+            let score = |at: usize| logit(at) + noise::gumbel(at as u32, keys);
+            let members = (0..row.len()).filter(|at| noise::group(*at as u32) == group);
+            let best = members.map(score).fold(f64::MIN, f64::max);
             assert!(best - score(id as usize) < 1e-5, "v {v}, draw {i}");
         }
     }
+}
+
+#[test]
+fn candidates_of_one_group_and_of_others_are_drawn_by_their_own_share() {
+    // Two neighbours and one a stride on are of one group; the others are of groups of their own.
+    let places: [(i64, f32); 7] =
+        [(0, 1.0), (1, 0.3), (3075, 0.8), (4, 1.2), (1023, -0.5), (4096, 0.1), (4199, 0.9)];
+    let logits = Tensor::full([1, 4200], -40.0, (Kind::Float, Device::Cpu));
+    for (at, logit) in places {
+        let _ = logits.narrow(1, at, 1).fill_(f64::from(logit));
+    }
+    assert_eq!(noise::group(0), noise::group(3075));
+    let total: f64 = places.iter().map(|(_, logit)| f64::from(*logit).exp()).sum();
+    let drawn = draws_of(&logits, Sampling::default(), DRAWS / 4);
+    let mut chi_square = 0.0;
+    for (at, logit) in places {
+        let expected = f64::from(logit).exp() / total * drawn.len() as f64;
+        let count = drawn.iter().filter(|(id, _)| *id == at).count() as f64;
+        chi_square += (count - expected).powi(2) / expected;
+    }
+    // Six degrees of freedom: beyond 27.9 once in ten thousand times.
+    assert!(chi_square < 27.9, "{chi_square}");
 }
 
 #[test]

@@ -34,6 +34,10 @@ pub(crate) struct Limits {
     pub(crate) gather: usize,
 }
 
+mod ahead;
+
+pub(crate) use ahead::AheadRow;
+
 /// Steps that a free place waits for others, at most.
 const PATIENCE: usize = 16;
 
@@ -260,21 +264,20 @@ impl Scheduler {
         self.waiting.insert(at, sequence);
     }
 
-    /// Whether it pays to let places stay free for now.
-    fn is_gathering(&mut self) -> bool {
-        let places = self.limits.running.saturating_sub(self.running.len());
-        let is_sole = self.running.is_empty() || self.waiting.len() <= places;
+    /// Whether it pays to let places stay free for now, beside `running` sequences.
+    fn is_gathering(&self, running: usize) -> bool {
+        let places = self.limits.running.saturating_sub(running);
+        let is_sole = running == 0 || self.waiting.len() <= places;
         let tokens: usize = self.waiting.iter().take(places).map(Sequence::pending).sum();
-        let is_gathering =
-            places > 0 && !is_sole && tokens < self.limits.gather && self.waited < PATIENCE;
-        self.waited = if is_gathering { self.waited + 1 } else { 0 };
-        is_gathering
+        places > 0 && !is_sole && tokens < self.limits.gather && self.waited < PATIENCE
     }
 
     fn admit(&mut self) {
-        if self.is_gathering() {
+        if self.is_gathering(self.running.len()) {
+            self.waited += 1;
             return;
         }
+        self.waited = 0;
         // Pages that running sequences are about to take for what they already have.
         let promised: usize = self.running.iter().map(|s| self.missing(s)).sum();
         let mut room = self.pool.free_pages().saturating_sub(promised);
@@ -296,7 +299,9 @@ impl Scheduler {
 
     /// Pages a sequence still has to take until it can draw a token, sharing counted.
     fn missing(&self, sequence: &Sequence) -> usize {
-        let mut needed = self.pool.pages_for(sequence.tokens.len()) - sequence.pages.len();
+        // A step ahead may have taken the next page already.
+        let all = self.pool.pages_for(sequence.tokens.len());
+        let mut needed = all.saturating_sub(sequence.pages.len());
         let group = &self.groups[&sequence.id];
         let is_follower = group.leader.is_some_and(|leader| leader != sequence.order);
         if sequence.pages.is_empty() && (group.prefix.is_some() || is_follower) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::request::{Finish, Request, Token};
+use super::super::request::{Interruption, Request, Token};
 use super::*;
 
 const SIZE: usize = 4;
@@ -24,12 +24,35 @@ struct Simulation {
     memory: Vec<[i64; SIZE]>,
     finished: usize,
     steps: usize,
+    /// Whether steps begin before the tokens of the last one are known, and the one that has.
+    is_ahead: bool,
+    flight: Option<Vec<AheadRow>>,
+    begun_ahead: usize,
+    /// Whether completions end at tokens that nobody can foresee.
+    has_stops: bool,
+    /// What each sequence had when it ended.
+    written: BTreeMap<u64, Vec<i64>>,
+}
+
+/// Unlike any other token, so that a mix-up is seen.
+fn token_of(order: u64, position: usize) -> i64 {
+    (order as i64 + 1) * 1_000_000 + position as i64
 }
 
 impl Simulation {
     fn new(pages: usize, limits: Limits) -> Self {
         let scheduler = Scheduler::new(PagePool::new(pages, SIZE), limits);
-        Self { scheduler, memory: vec![[-1; SIZE]; pages], finished: 0, steps: 0 }
+        Self {
+            scheduler,
+            memory: vec![[-1; SIZE]; pages],
+            finished: 0,
+            steps: 0,
+            is_ahead: false,
+            flight: None,
+            begun_ahead: 0,
+            has_stops: false,
+            written: BTreeMap::new(),
+        }
     }
 
     fn submit(&mut self, number: u64, prompt: usize, completions: usize, max_tokens: usize) {
@@ -41,9 +64,43 @@ impl Simulation {
         }
     }
 
-    /// One step; checks that every sequence finds its own tokens on its pages.
+    fn submit_interrupted(&mut self, number: u64, prompt: usize, completions: usize, most: usize) {
+        let tokens = (0..prompt as i64).map(|i| number as i64 * 1000 + i).collect();
+        let forced = |index| Interruption {
+            after: 1 + (number as usize + index) % most,
+            tokens: vec![7; 1 + index],
+            answer_tokens: 5,
+        };
+        let interruptions = (0..completions).map(forced).collect();
+        let request = Request { completions, interruptions, ..Request::new(tokens, most) };
+        let request = Arc::new(request);
+        for index in 0..completions {
+            let order = number * 100 + index as u64;
+            self.scheduler.push(Sequence::new(RequestId(number), index, request.clone(), order));
+        }
+    }
+
+    /// One step, planned or begun ahead; then its tokens.
     fn step(&mut self) {
         self.steps += 1;
+        let rows = self.flight.take().unwrap_or_default();
+        let mut drawing: Vec<usize> =
+            rows.iter().filter_map(|row| self.scheduler.confirm(row)).collect();
+        for &place in &drawing {
+            self.check(place);
+        }
+        if drawing.is_empty() {
+            drawing = self.planned();
+        }
+        if self.is_ahead {
+            self.flight = self.scheduler.ahead(drawing.len());
+            self.write_ahead();
+        }
+        self.accept(&drawing);
+    }
+
+    /// Plans and computes; the places that are drawn for.
+    fn planned(&mut self) -> Vec<usize> {
         let plan = self.scheduler.plan();
         assert!(!plan.chunks.is_empty(), "a step without work never ends");
         let reads: Vec<_> =
@@ -52,28 +109,55 @@ impl Simulation {
             self.memory[*to as usize] = content;
         }
         for chunk in &plan.chunks {
-            let sequence = &self.scheduler.running[chunk.place];
             for position in chunk.from..chunk.from + chunk.count {
-                let page = sequence.pages[position / SIZE];
-                assert!(!self.scheduler.pool.is_shared(page), "wrote into a shared page");
-                self.memory[page as usize][position % SIZE] = sequence.tokens[position];
-            }
-        }
-        for chunk in &plan.chunks {
-            let sequence = &self.scheduler.running[chunk.place];
-            for position in 0..chunk.from + chunk.count {
-                let held = self.memory[sequence.pages[position / SIZE] as usize][position % SIZE];
-                assert_eq!(held, sequence.tokens[position], "position {position} was lost");
+                let token = self.scheduler.running[chunk.place].tokens[position];
+                self.write(chunk.place, position, token);
             }
         }
         self.scheduler.computed(&plan);
-        for chunk in plan.chunks.iter().rev().filter(|chunk| chunk.is_last) {
-            let sequence = &mut self.scheduler.running[chunk.place];
-            // Unlike any other token, so that a mix-up is seen.
-            let id = (sequence.order as i64 + 1) * 1_000_000 + sequence.tokens.len() as i64;
+        for chunk in &plan.chunks {
+            self.check(chunk.place);
+        }
+        plan.chunks.iter().filter(|chunk| chunk.is_last).map(|chunk| chunk.place).collect()
+    }
+
+    fn write(&mut self, place: usize, position: usize, token: i64) {
+        let page = self.scheduler.running[place].pages[position / SIZE];
+        assert!(!self.scheduler.pool.is_shared(page), "wrote into a shared page");
+        self.memory[page as usize][position % SIZE] = token;
+    }
+
+    /// The device writes what it has drawn, whether the host will want it or not.
+    fn write_ahead(&mut self) {
+        let rows = self.flight.clone().unwrap_or_default();
+        self.begun_ahead += usize::from(!rows.is_empty());
+        for row in rows {
+            let order = self.scheduler.running[row.place].order;
+            self.write(row.place, row.position, token_of(order, row.position));
+        }
+    }
+
+    /// A sequence finds its own tokens on its pages.
+    fn check(&self, place: usize) {
+        let sequence = &self.scheduler.running[place];
+        for position in 0..sequence.computed {
+            let held = self.memory[sequence.pages[position / SIZE] as usize][position % SIZE];
+            assert_eq!(held, sequence.tokens[position], "position {position} was lost");
+        }
+    }
+
+    fn accept(&mut self, drawing: &[usize]) {
+        for &place in drawing.iter().rev() {
+            let has_stops = self.has_stops;
+            let sequence = &mut self.scheduler.running[place];
+            let id = token_of(sequence.order, sequence.tokens.len());
             let token = Token { id, logprob: Some(0.0), version: 0, is_injected: false };
-            if sequence.accept(token, |_| false) == Some(Finish::Length) {
-                drop(self.scheduler.remove(chunk.place));
+            let stops = |s: &Sequence| {
+                has_stops && (s.order * 7 + s.written.len() as u64).is_multiple_of(9)
+            };
+            if sequence.accept(token, stops).is_some() {
+                let sequence = self.scheduler.remove(place);
+                self.written.insert(sequence.order, sequence.tokens);
                 self.finished += 1;
             }
         }
@@ -202,4 +286,68 @@ fn free_places_wait_for_company_but_not_for_long_and_never_when_all_fit() {
     drop(scheduler.remove(0));
     let _ = scheduler.plan();
     assert_eq!(scheduler.waiting(), 0, "the last one has nobody to wait for");
+}
+
+#[test]
+fn steps_begun_ahead_write_what_steps_in_turn_write() {
+    let mut begun_ahead = 0;
+    for seed in 0..60 {
+        let runs = [false, true].map(|is_ahead| {
+            let mut dice = Dice(seed);
+            let gather = dice.below(2) * 6;
+            let limits = Limits { running: 6, chunk: 9, gather };
+            let mut simulation = Simulation::new(24 + dice.below(80), limits);
+            simulation.is_ahead = is_ahead;
+            simulation.has_stops = dice.below(2) == 0;
+            for number in 0..25 {
+                let completions = 1 + dice.below(3);
+                let (prompt, most) = (1 + dice.below(9), 12 + dice.below(24));
+                if dice.below(3) == 0 {
+                    simulation.submit_interrupted(number, prompt, completions, most);
+                } else {
+                    simulation.submit(number, prompt, completions, most);
+                }
+            }
+            for _ in 0..10 {
+                simulation.step();
+            }
+            drop(simulation.scheduler.cancel(RequestId(3)));
+            simulation.run(20_000);
+            begun_ahead += simulation.begun_ahead;
+            simulation.written
+        });
+        for (order, tokens) in &runs[0] {
+            // Cancelled after as many steps, which is not after as many tokens.
+            assert!(order / 100 == 3 || runs[1].get(order) == Some(tokens), "sequence {order}");
+        }
+    }
+    assert!(begun_ahead > 1000, "{begun_ahead} steps were begun ahead");
+}
+
+#[test]
+fn nothing_begins_ahead_of_a_change_of_who_runs() {
+    let limits = Limits { running: 2, chunk: 64, gather: 0 };
+    let mut simulation = Simulation::new(64, limits);
+    simulation.submit(0, 3, 1, 3);
+    simulation.submit(1, 3, 1, 9);
+    simulation.submit(2, 3, 1, 9);
+    assert_eq!(simulation.planned(), [0, 1]);
+    let positions = |rows: Option<Vec<AheadRow>>| -> Vec<usize> {
+        rows.expect("plain decoding").iter().map(|row| row.position).collect()
+    };
+    assert_eq!(simulation.scheduler.ahead(1), None, "one of the two is not drawn for");
+    assert_eq!(positions(simulation.scheduler.ahead(2)), [3, 3]);
+    simulation.accept(&[0, 1]);
+    let _ = simulation.planned();
+    assert_eq!(positions(simulation.scheduler.ahead(2)), [4, 4]);
+    simulation.accept(&[0, 1]);
+    let _ = simulation.planned();
+    // The first ends with its third token, and somebody waits for its place.
+    assert_eq!(simulation.scheduler.ahead(2), None);
+    drop(simulation.scheduler.cancel(RequestId(2)));
+    let rows = simulation.scheduler.ahead(2).expect("nobody waits");
+    assert_eq!(rows.iter().map(|row| row.place).collect::<Vec<_>>(), [1]);
+    simulation.accept(&[0, 1]);
+    assert_eq!(simulation.scheduler.confirm(&rows[0]), Some(0), "where it is by now");
+    assert_eq!(simulation.scheduler.confirm(&rows[0]), None, "only once");
 }

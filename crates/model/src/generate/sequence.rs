@@ -101,6 +101,28 @@ impl Sequence {
         }
     }
 
+    /// Whether the next token, whatever it is, ends the completion or has others injected after it.
+    /// (Thinking that ends with that very token may prevent it.)
+    pub(crate) fn is_about_to_change(&self) -> bool {
+        let sampled = self.sampled + 1;
+        let forced = self.request.interruptions.get(self.index);
+        match self.answer_tokens {
+            Some(budget) => sampled == budget,
+            None => {
+                sampled == self.request.max_tokens || forced.is_some_and(|f| f.after == sampled)
+            }
+        }
+    }
+
+    /// Tokens that may be sampled before a budget or an interruption has a say.
+    pub(crate) fn room(&self) -> usize {
+        let forced = self.request.interruptions.get(self.index).map(|forced| forced.after);
+        let most = self
+            .answer_tokens
+            .unwrap_or_else(|| forced.unwrap_or(usize::MAX).min(self.request.max_tokens));
+        most.saturating_sub(self.sampled)
+    }
+
     fn begin_answer(&mut self, thinking_tokens: usize, answer_tokens: usize) {
         self.thinking_tokens = Some(thinking_tokens);
         self.answer_tokens = Some(answer_tokens);

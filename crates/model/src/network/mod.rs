@@ -16,7 +16,7 @@ pub use attention::{Attend, Heads, PackedAttention};
 pub use experts::ExpertLoad;
 pub use layer::{Context, Multiply, TorchProducts};
 use layer::{FeedForwardWeights, Layer};
-use rotary::Rotary;
+pub(crate) use rotary::Rotary;
 
 use crate::config::{ModelConfig, Span};
 use crate::layout::Parameter;
@@ -105,6 +105,10 @@ impl Network {
     /// Angles of some positions, for a generator that calls [`Network::run`].
     pub fn angles(&self, positions: &Tensor) -> Result<Angles, TchError> {
         self.rotary.angles(positions)
+    }
+
+    pub(crate) fn rotary(&self) -> &Rotary {
+        &self.rotary
     }
 
     /// Matrices of one shape and place in all dense layers, with their biases.

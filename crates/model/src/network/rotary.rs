@@ -47,6 +47,15 @@ impl Rotary {
         Ok(Self { frequencies, is_interleaved: config.interleaved })
     }
 
+    /// One per pair of a head, float32.
+    pub(crate) fn frequencies(&self) -> &Tensor {
+        &self.frequencies
+    }
+
+    pub(crate) fn is_interleaved(&self) -> bool {
+        self.is_interleaved
+    }
+
     pub(crate) fn angles(&self, positions: &Tensor) -> Result<Angles, TchError> {
         let angles = positions.f_to_kind(Kind::Float)?.f_outer(&self.frequencies)?;
         Ok(Angles {

@@ -18,6 +18,37 @@ section! {
         kv_after_update: KvAfterUpdate = KvAfterUpdate::default();
         /// Tokens that go through the trainer at once. Changes memory and speed, never the result.
         micro_batch_tokens: u32 = 32768, Rule::AtLeast(1.0);
+        /// Who writes completions.
+        generator: GeneratorChoice = GeneratorChoice::default();
+    }
+}
+
+choice! {
+    /// Who writes completions.
+    pub enum GeneratorChoice {
+        /// The model code of this program, in its own process.
+        "local" Local,
+        /// vLLM servers that are running already (docs/vllm.md says how to start them). Each step's
+        /// weights go there through a folder that they can read.
+        "vllm" Vllm {
+            /// Their addresses, such as `http://10.0.0.7:8000`.
+            urls: Vec<String> = Vec::new(), Rule::NotEmpty;
+            /// Folder for weights, on storage that the servers see under the same path; `weights` in
+            /// the run's folder where it is unset.
+            weights_folder: Option<String> = None;
+            /// File with the token that is sent with every call, as `Authorization: Bearer`.
+            token_file: Option<String> = None;
+            /// Requests under way on one server; more wait for the next that has room.
+            requests_at_once: u32 = 256, Rule::AtLeast(1.0);
+            /// Largest mean difference between a server's log-probs and ours, measured at the start on
+            /// the same weights. f32 servers are at 1e-5, bf16 ones with an FP32 head below 0.02.
+            logprob_tolerance: f64 = 0.02, Rule::Above(0.0);
+            /// Seconds without an answer after which a server is taken for dead.
+            silence_s: f64 = 60.0, Rule::AtLeast(1.0);
+            /// Seconds that the run waits for a server when none serves. A restart of vLLM takes
+            /// minutes.
+            patience_s: f64 = 900.0, Rule::AtLeast(1.0);
+        },
     }
 }
 

@@ -16,7 +16,7 @@
 //! Not here: batching and paging (`scalerl_model::generate`).
 
 mod thread;
-mod wording;
+pub(crate) mod wording;
 
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

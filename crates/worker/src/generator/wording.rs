@@ -15,7 +15,7 @@ use scalerl_rollout::{
     Completion, FinishReason, GeneratorError, PolicyVersion, SampleRequest, Sampling,
 };
 
-pub(super) struct Wording {
+pub(crate) struct Wording {
     tokenizer: Arc<Tokenizer>,
     stop_tokens: Vec<i64>,
     /// As the last request had it; a run has one.
@@ -32,11 +32,11 @@ impl std::fmt::Debug for Wording {
 }
 
 impl Wording {
-    pub(super) fn new(tokenizer: Arc<Tokenizer>, stop_tokens: &[u32]) -> Self {
+    pub(crate) fn new(tokenizer: Arc<Tokenizer>, stop_tokens: &[u32]) -> Self {
         Self { tokenizer, stop_tokens: ids(stop_tokens), tag: Mutex::default() }
     }
 
-    pub(super) fn request(&self, asked: &SampleRequest) -> model::Request {
+    pub(crate) fn request(&self, asked: &SampleRequest) -> model::Request {
         let answer_tokens = asked.max_answer_tokens as usize;
         let thinks = thinks(asked);
         let thinking_tokens = asked.max_thinking_tokens as usize;
@@ -82,7 +82,7 @@ impl Wording {
         made.as_ref().and_then(|(_, tag)| tag.clone())
     }
 
-    pub(super) fn completion(
+    pub(crate) fn completion(
         &self,
         written: &model::Completion,
         asked: &SampleRequest,
@@ -116,7 +116,7 @@ fn thinks(asked: &SampleRequest) -> bool {
 }
 
 /// Why the model does not take a request.
-pub(super) fn refusal(error: &RequestError) -> GeneratorError {
+pub(crate) fn refusal(error: &RequestError) -> GeneratorError {
     match error {
         RequestError::LongerThanTheCache { tokens, room, .. } => {
             GeneratorError::TooLong { asked: *tokens as u64, limit: *room as u64 }

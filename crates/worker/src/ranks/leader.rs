@@ -127,7 +127,8 @@ impl Trainer for RankedTrainer {
             let notes = json!({"trainer": "ranks", "ranks": watched.team.size()});
             let saved = save_together(&policy.learner, &watched.team.ranks, Some((&notes, folder)));
             saved.map(drop).map_err(|error| checkpoint_error(folder, &error))
-        })
+        })?;
+        self.policy.save_model(folder)
     }
 
     fn restore(&mut self, folder: &Path) -> Result<PolicyVersion, TrainerError> {

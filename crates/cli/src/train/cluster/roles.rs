@@ -1,15 +1,11 @@
-//! The engine's two partners, each in one of its two kinds.
+//! The engine's trainer, in one of its two kinds.
 
 use std::path::Path;
-use std::sync::Arc;
 
-use scalerl_rollout::{
-    Completion, Generator, GeneratorError, PolicyVersion, SampleRequest, StepReport, TrainBatch,
-    Trainer, TrainerError, WeightHandle,
-};
+use scalerl_model::folder::Model;
+use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, Trainer, TrainerError, WeightHandle};
 use scalerl_worker::ranks::RankedTrainer;
-use scalerl_worker::remote::RedisGenerator;
-use scalerl_worker::{LocalGenerator, LocalTrainer};
+use scalerl_worker::{HoldsModel, LocalTrainer};
 
 /// Trains in this process, or in several.
 pub(crate) enum AnyTrainer {
@@ -44,24 +40,18 @@ impl Trainer for AnyTrainer {
     }
 }
 
-/// Generates in this process, or in others.
-pub(crate) enum AnyGenerator {
-    Local(Box<LocalGenerator>),
-    Remote(Arc<RedisGenerator>),
-}
-
-impl Generator for AnyGenerator {
-    async fn generate(&self, request: SampleRequest) -> Result<Vec<Completion>, GeneratorError> {
+impl HoldsModel for AnyTrainer {
+    fn version(&self) -> PolicyVersion {
         match self {
-            Self::Local(generator) => generator.generate(request).await,
-            Self::Remote(generator) => generator.generate(request).await,
+            Self::Local(trainer) => trainer.version(),
+            Self::Ranked(trainer) => trainer.version(),
         }
     }
 
-    async fn adopt(&self, weights: &WeightHandle) -> Result<(), GeneratorError> {
+    fn model(&self) -> &Model {
         match self {
-            Self::Local(generator) => generator.adopt(weights).await,
-            Self::Remote(generator) => generator.adopt(weights).await,
+            Self::Local(trainer) => trainer.model(),
+            Self::Ranked(trainer) => trainer.model(),
         }
     }
 }

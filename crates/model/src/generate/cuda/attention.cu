@@ -14,6 +14,7 @@ typedef long long i64;
 #define WARPS 4
 #define LANES (WIDTH / 8)          // pieces of 16 bytes in a row
 #define TOKENS 16                  // that a warp looks at together
+#define STEP (WARPS * TOKENS)      // from there to its next ones
 #define KEY_PIECES (WIDTH / 32)    // pieces of 16 bytes of one key that a lane holds
 #define VALUE_WORDS (WIDTH / 16)   // words of two numbers of one value that a lane holds
 #define NOTHING (-1e30f)
@@ -40,6 +41,33 @@ __device__ __forceinline__ float power(float x) {
   return y;
 }
 
+// Kernels are launched so that they may begin while the one before ends (launch.rs): nothing is touched before this.
+__device__ __forceinline__ void after_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Piece `i` of a head of LANES pieces, rotated: a number of the first half against its like in the second.
+__device__ __forceinline__ uint4 rotated_piece(const uint4* head, int i, const float* cosine, const float* sine) {
+  const bool is_first = i < LANES / 2;
+  const int at = (is_first ? i : i - LANES / 2) * 8;
+  uint4 own = head[i];
+  const uint4 other = head[is_first ? i + LANES / 2 : i - LANES / 2];
+  unsigned* x = reinterpret_cast<unsigned*>(&own);
+  const unsigned* y = reinterpret_cast<const unsigned*>(&other);
+  const float2* c = reinterpret_cast<const float2*>(cosine + at);
+  const float2* s = reinterpret_cast<const float2*>(sine + at);
+#pragma unroll
+  for (int w = 0; w < 4; ++w) {
+    const float2 cos = c[w];
+    float2 sin = s[w];
+    if (is_first) sin.x = -sin.x, sin.y = -sin.y;
+    x[w] = narrow2(low(x[w]) * cos.x + low(y[w]) * sin.x, high(x[w]) * cos.y + high(y[w]) * sin.y);
+  }
+  return own;
+}
+
 // c [16, 8] += a [16, 16] b [16, 8] on tensor cores. For lane = 4 g + t:
 //   a  rows g, g + 8 (a0, a1) at columns 2t, 2t + 1; the same at columns + 8 (a2, a3)
 //   b  rows 2t, 2t + 1 (b0), + 8 (b1) of column g     c  row g, columns 2t, 2t + 1 (c0, c1); row g + 8 (c2, c3)
@@ -51,20 +79,69 @@ __device__ __forceinline__ void multiply(
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+// What a warp needs of 16 tokens.
+struct Tokens {
+  uint4 key[2][KEY_PIECES];
+  unsigned value[4][VALUE_WORDS];
+};
+
+// Of one key head, from `base` on, of which the first is on `page`. Tokens behind the end repeat the last one.
+__device__ __forceinline__ Tokens loaded(
+    const bf16* keys, const bf16* values, const int* table, int page, int kv, int base, int to, int g, int t) {
+  auto place = [&](int token) -> i64 {
+    token = min(token, to - 1);
+#if PAGE % TOKENS != 0
+    page = table[token / PAGE];
+#endif
+    return (((i64)page * KV_HEADS + kv) * PAGE + token % PAGE) * WIDTH;
+  };
+  Tokens out;
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    const uint4* source = reinterpret_cast<const uint4*>(keys + place(base + 8 * j + g));
+#pragma unroll
+    for (int c = 0; c < KEY_PIECES; ++c) out.key[j][c] = source[4 * c + t];
+  }
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const bf16* source = values + place(base + 8 * (j >> 1) + 2 * t + (j & 1));
+#if WIDTH == 32
+    const uint2 piece = reinterpret_cast<const uint2*>(source)[g];
+    out.value[j][0] = piece.x, out.value[j][1] = piece.y;
+#else
+#pragma unroll
+    for (int c = 0; c < WIDTH / 64; ++c) {
+      const uint4 piece = reinterpret_cast<const uint4*>(source)[8 * c + g];
+      out.value[j][4 * c] = piece.x, out.value[j][4 * c + 1] = piece.y;
+      out.value[j][4 * c + 2] = piece.z, out.value[j][4 * c + 3] = piece.w;
+    }
+#endif
+  }
+  return out;
+}
+
 // One block per (token, key head, tile of its query heads, split of the sequence); 128 threads.
 //
 // A warp takes 16 tokens at a time, straight from memory into the operands of tensor cores:
 //   scores [heads, tokens]   = queries x keys      rows of a are heads (8 of 16 used), columns of b tokens
 //   sums   [width, heads]   += values x weights    rows of a are the width, columns of b heads
 // The scores' c is, lane by lane, the weights' b. Which number of a row stands where inside the width does not matter as
-// long as both operands agree: so lanes load 16 bytes at once, and every sector read is used whole. With one split the
+// long as both operands agree: so lanes load 16 bytes at once, and every sector read is used whole. Where registers allow it
+// a warp has its next 16 tokens on their way meanwhile: a long sequence among short ones waits half as often. With one split the
 // result is final; with more, `decode_join` merges them. Splits behind the end of a sequence leave at once.
-extern "C" __global__ void __launch_bounds__(128) decode_attention(
-    const bf16* __restrict__ q, i64 q_stride, const bf16* __restrict__ keys, const bf16* __restrict__ values,
-    const int* __restrict__ tables, int table_stride, const int* __restrict__ positions, bf16* __restrict__ out,
-    float* __restrict__ partial, float2* __restrict__ stats, int splits, int split_tokens, int span, float scale) {
+//
+// With angles (`cosine` is not null) q is the layer's product as it is, [rows, HEADS + 2 KV_HEADS, WIDTH]: queries are
+// rotated on the way, and the warp that looks at the token itself first puts its key, rotated, and its value on their page.
+// Then no other row may want that key: one row per sequence. (Tiles of one key head all write the same.) The kernel before
+// has then made nothing but q: what is older is read without waiting for it.
+extern "C" __global__ void __launch_bounds__(32 * WARPS, WIDTH <= 64 ? 4 : 1) decode_attention(
+    const bf16* __restrict__ q, i64 q_stride, bf16* keys, bf16* values, const int* __restrict__ tables, int table_stride,
+    const int* __restrict__ positions, bf16* __restrict__ out, float* __restrict__ partial, float2* __restrict__ stats,
+    int splits, int split_tokens, int span, float scale, const float* __restrict__ cosine, const float* __restrict__ sine) {
   __shared__ float merged[WARPS][TILE][WIDTH];
   __shared__ float2 merged_stats[WARPS][TILE];
+  const bool is_rotating = cosine != nullptr;
+  if (!is_rotating) after_previous();
   int block = blockIdx.x;
   const int split = block % splits;
   block /= splits;
@@ -76,71 +153,60 @@ extern "C" __global__ void __launch_bounds__(128) decode_attention(
   const int from = max(start, split * split_tokens), to = min(position + 1, (split + 1) * split_tokens);
   const i64 slot = ((i64)row * HEADS + first) * splits + split;  // of the first head; heads are `splits` apart
   if (from >= to) {
+    after_previous();
     if (splits > 1 && threadIdx.x < heads) stats[slot + (i64)threadIdx.x * splits] = make_float2(NOTHING, 0.0f);
     return;
   }
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
   const int* table = tables + (i64)row * table_stride;
+  const int begin = from / TOKENS * TOKENS + warp * TOKENS;
+  const float* c_row = cosine + (i64)row * (WIDTH / 2);
+  const float* s_row = sine + (i64)row * (WIDTH / 2);
+  const bool is_own = is_rotating && to == position + 1 && (position / TOKENS - from / TOKENS) % WARPS == warp;
+  if (is_own) {
+    const i64 place = (((i64)table[position / PAGE] * KV_HEADS + kv) * PAGE + position % PAGE) * WIDTH;
+    after_previous();
+    const uint4* key = reinterpret_cast<const uint4*>(q + row * q_stride + (HEADS + kv) * WIDTH);
+    for (int i = lane; i < LANES; i += 32) {
+      reinterpret_cast<uint4*>(keys + place)[i] = rotated_piece(key, i, c_row, s_row);
+      reinterpret_cast<uint4*>(values + place)[i] = key[KV_HEADS * LANES + i];
+    }
+    __syncwarp();
+  }
+  int next_page = begin < to ? table[begin / PAGE] : 0;
+  auto fetch = [&](Tokens& into, int base) {
+    if (base >= to) return;
+    into = loaded(keys, values, table, next_page, kv, base, to, g, t);
+    if (base + STEP < to) next_page = table[(base + STEP) / PAGE];  // on its way before it is needed
+  };
+#if WIDTH <= 64
+  Tokens even, odd;
+  fetch(even, begin);
+  fetch(odd, begin + STEP);
+#endif
+  if (is_rotating && !is_own) after_previous();
 
   // Heads beyond the group repeat the first one; their results are not written.
   uint4 query[KEY_PIECES];
   {
     const uint4* source = reinterpret_cast<const uint4*>(q + row * q_stride + (first + (g < heads ? g : 0)) * WIDTH);
 #pragma unroll
-    for (int c = 0; c < KEY_PIECES; ++c) query[c] = source[4 * c + t];
+    for (int c = 0; c < KEY_PIECES; ++c) {
+      query[c] = is_rotating ? rotated_piece(source, 4 * c + t, c_row, s_row) : source[4 * c + t];
+    }
   }
   float sum[VALUE_WORDS][4], top = NOTHING, mass = 0.0f;  // sum: see `width_of` below; top, mass: of head g
 #pragma unroll
   for (int i = 0; i < VALUE_WORDS; ++i) sum[i][0] = sum[i][1] = sum[i][2] = sum[i][3] = 0.0f;
 
-  const int begin = from / TOKENS * TOKENS + warp * TOKENS;
-#if PAGE % TOKENS == 0
-  int next_page = begin < to ? table[begin / PAGE] : 0;
-#endif
-  for (int base = begin; base < to; base += WARPS * TOKENS) {
-    // Tokens behind the end repeat the last one and weigh nothing.
-#if PAGE % TOKENS == 0
-    const int page = next_page, behind = base + WARPS * TOKENS;
-    if (behind < to) next_page = table[behind / PAGE];  // on its way while this page is worked on
-    auto place = [&](int token) -> i64 {
-      return (((i64)page * KV_HEADS + kv) * PAGE + min(token, to - 1) % PAGE) * WIDTH;
-    };
-#else
-    auto place = [&](int token) -> i64 {
-      token = min(token, to - 1);
-      return (((i64)table[token / PAGE] * KV_HEADS + kv) * PAGE + token % PAGE) * WIDTH;
-    };
-#endif
-    uint4 key[2][KEY_PIECES];
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const uint4* source = reinterpret_cast<const uint4*>(keys + place(base + 8 * j + g));
-#pragma unroll
-      for (int c = 0; c < KEY_PIECES; ++c) key[j][c] = source[4 * c + t];
-    }
-    unsigned value[4][VALUE_WORDS];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const bf16* source = values + place(base + 8 * (j >> 1) + 2 * t + (j & 1));
-#if WIDTH == 32
-      const uint2 piece = reinterpret_cast<const uint2*>(source)[g];
-      value[j][0] = piece.x, value[j][1] = piece.y;
-#else
-#pragma unroll
-      for (int c = 0; c < WIDTH / 64; ++c) {
-        const uint4 piece = reinterpret_cast<const uint4*>(source)[8 * c + g];
-        value[j][4 * c] = piece.x, value[j][4 * c + 1] = piece.y, value[j][4 * c + 2] = piece.z, value[j][4 * c + 3] = piece.w;
-      }
-#endif
-    }
-
+  auto weigh = [&](const Tokens& now, int base) {
     float score[2][4] = {{0.0f, 0.0f, 0.0f, 0.0f}, {0.0f, 0.0f, 0.0f, 0.0f}};
 #pragma unroll
     for (int c = 0; c < KEY_PIECES; ++c) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        multiply(score[j], query[c].x, 0u, query[c].y, 0u, key[j][c].x, key[j][c].y);
-        multiply(score[j], query[c].z, 0u, query[c].w, 0u, key[j][c].z, key[j][c].w);
+        multiply(score[j], query[c].x, 0u, query[c].y, 0u, now.key[j][c].x, now.key[j][c].y);
+        multiply(score[j], query[c].z, 0u, query[c].w, 0u, now.key[j][c].z, now.key[j][c].w);
       }
     }
     float highest = top;
@@ -169,10 +235,25 @@ extern "C" __global__ void __launch_bounds__(128) decode_attention(
       sum[i][0] *= shrink0, sum[i][1] *= shrink1, sum[i][2] *= shrink0, sum[i][3] *= shrink1;
       // Two tokens side by side: the first numbers of their words, then the second ones.
       multiply(
-          sum[i], __byte_perm(value[0][i], value[1][i], 0x5410), __byte_perm(value[0][i], value[1][i], 0x7632),
-          __byte_perm(value[2][i], value[3][i], 0x5410), __byte_perm(value[2][i], value[3][i], 0x7632), b0, b1);
+          sum[i], __byte_perm(now.value[0][i], now.value[1][i], 0x5410), __byte_perm(now.value[0][i], now.value[1][i], 0x7632),
+          __byte_perm(now.value[2][i], now.value[3][i], 0x5410), __byte_perm(now.value[2][i], now.value[3][i], 0x7632), b0, b1);
     }
+  };
+#if WIDTH <= 64
+  for (int base = begin; base < to; base += 2 * STEP) {
+    weigh(even, base);
+    fetch(even, base + 2 * STEP);
+    if (base + STEP >= to) break;
+    weigh(odd, base + STEP);
+    fetch(odd, base + 3 * STEP);
   }
+#else
+  for (int base = begin; base < to; base += STEP) {
+    Tokens now;
+    fetch(now, base);
+    weigh(now, base);
+  }
+#endif
 
   mass += __shfl_xor_sync(FULL, mass, 1);
   mass += __shfl_xor_sync(FULL, mass, 2);
@@ -211,6 +292,7 @@ extern "C" __global__ void __launch_bounds__(128) decode_attention(
 // One block of WIDTH threads per (token, head): merges the splits.
 extern "C" __global__ void decode_join(
     const float* __restrict__ partial, const float2* __restrict__ stats, bf16* __restrict__ out, int splits) {
+  after_previous();
   const i64 head = blockIdx.x;
   const float2* mine = stats + head * splits;
   float highest = NOTHING, total = 0.0f, all = 0.0f;
@@ -229,6 +311,7 @@ extern "C" __global__ void append(
     const bf16* __restrict__ k, i64 k_stride, const bf16* __restrict__ v, i64 v_stride, bf16* __restrict__ keys,
     bf16* __restrict__ values, const int* __restrict__ tables, int table_stride, const int* __restrict__ rows,
     const int* __restrict__ positions) {
+  after_previous();
   const int token = blockIdx.x, row = rows == nullptr ? token : rows[token], position = positions[token];
   const i64 page = tables[(i64)row * table_stride + position / PAGE];
   for (int i = threadIdx.x; i < KV_HEADS * LANES; i += blockDim.x) {
@@ -244,27 +327,20 @@ extern "C" __global__ void append(
 extern "C" __global__ void rotate_append(
     bf16* __restrict__ qkv, const float* __restrict__ cosine, const float* __restrict__ sine, bf16* __restrict__ keys,
     bf16* __restrict__ values, const int* __restrict__ tables, int table_stride, const int* __restrict__ positions) {
+  after_previous();
   const int row = blockIdx.x, position = positions[row];
   const i64 page = tables[(i64)row * table_stride + position / PAGE];
   bf16* source = qkv + (i64)row * (HEADS + 2 * KV_HEADS) * WIDTH;
+  const float* c_row = cosine + (i64)row * (WIDTH / 2);
+  const float* s_row = sine + (i64)row * (WIDTH / 2);
+  // One thread has both halves of what it rotates: it reads them before it writes.
   for (int i = threadIdx.x; i < (HEADS + KV_HEADS) * (LANES / 2); i += blockDim.x) {
-    const int head = i / (LANES / 2), at = i % (LANES / 2) * 8;
-    uint4* mine = reinterpret_cast<uint4*>(source + head * WIDTH + at);
-    uint4 a = mine[0], b = mine[LANES / 2];
-    unsigned* x = reinterpret_cast<unsigned*>(&a);
-    unsigned* y = reinterpret_cast<unsigned*>(&b);
-    const float2* c = reinterpret_cast<const float2*>(cosine + (i64)row * (WIDTH / 2) + at);
-    const float2* s = reinterpret_cast<const float2*>(sine + (i64)row * (WIDTH / 2) + at);
-#pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      const unsigned u = x[w], v = y[w];
-      const float2 cos = c[w], sin = s[w];
-      x[w] = narrow2(low(u) * cos.x - low(v) * sin.x, high(u) * cos.y - high(v) * sin.y);
-      y[w] = narrow2(low(v) * cos.x + low(u) * sin.x, high(v) * cos.y + high(u) * sin.y);
-    }
-    if (head >= HEADS) mine = reinterpret_cast<uint4*>(keys + ((page * KV_HEADS + head - HEADS) * PAGE + position % PAGE) * WIDTH + at);
-    mine[0] = a;
-    mine[LANES / 2] = b;
+    const int head = i / (LANES / 2), at = i % (LANES / 2);
+    uint4* mine = reinterpret_cast<uint4*>(source + head * WIDTH);
+    const uint4 a = rotated_piece(mine, at, c_row, s_row), b = rotated_piece(mine, at + LANES / 2, c_row, s_row);
+    if (head >= HEADS) mine = reinterpret_cast<uint4*>(keys + ((page * KV_HEADS + head - HEADS) * PAGE + position % PAGE) * WIDTH);
+    mine[at] = a;
+    mine[at + LANES / 2] = b;
   }
   for (int i = threadIdx.x; i < KV_HEADS * LANES; i += blockDim.x) {
     const int head = i / LANES, at = i % LANES * 8;

@@ -8,7 +8,7 @@ use serde::Serialize;
 use tch::{Kind, TchError, Tensor};
 
 use super::DevicePlaces;
-use super::decode::{DecodeRow, Parts, Size, body, words};
+use super::decode::{DecodeRow, Parts, RowToken, Size, body, words};
 use super::graph::timed;
 use crate::config::{FeedForward, ModelConfig};
 use crate::generate::pool::Page;
@@ -42,7 +42,7 @@ pub(crate) fn of(
         .iter()
         .enumerate()
         .map(|(row, pages)| DecodeRow {
-            token: row as i64 % config.vocabulary,
+            token: RowToken::Known(row as i64 % config.vocabulary),
             position: length - 1,
             pages,
             sampling: RowSampling {
@@ -52,7 +52,7 @@ pub(crate) fn of(
             },
         })
         .collect();
-    let size = Size::for_rows(&sequences, page);
+    let size = Size::for_rows(&sequences, page, false);
     parts.tune(size.rows as i64)?;
     let device = parts.network.device();
     let words = words(size, &sequences, parts.cache);
@@ -99,18 +99,16 @@ fn layers(
     let positions = places.positions.f_to_kind(Kind::Int64)?;
     let angles = parts.network.angles(&positions)?;
     let qkv = random(&[r, config.heads + 2 * config.kv_heads, config.head_width])?;
-    if !angles.is_interleaved {
-        let append = |layer: usize| {
-            parts.kernels.rotate_append(&qkv, &angles, parts.cache.layer(layer), &places)
-        };
-        add("rotation, pages", watch(&|| each(&append))?);
-    }
     let queries = qkv.f_narrow(1, 0, config.heads)?;
     let attend = |layer: usize| {
         let (cache, span) = (parts.cache.layer(layer), config.layers[layer].span);
-        parts.kernels.attend(&queries, cache, &places, span).map(drop)
+        if angles.is_interleaved {
+            parts.kernels.attend(&queries, cache, &places, span).map(drop)
+        } else {
+            parts.kernels.rotate_and_attend(&qkv, &angles, cache, &places, span).map(drop)
+        }
     };
-    add("attention", watch(&|| each(&attend))?);
+    add("attention, rotated", watch(&|| each(&attend))?);
     let (x, weight) = (random(&[r, config.width])?, random(&[config.width])?);
     let norm = |_| add_rms_norm(&x, &x, &weight, 1e-5).map(drop);
     add("sums and norms", watch(&|| each(&norm).and_then(|()| each(&norm)))?);
@@ -121,7 +119,7 @@ fn layers(
     Ok(())
 }
 
-/// Angles and embedding aside, what comes once a step.
+/// The embedding aside, what comes once a step.
 fn head(
     config: &ModelConfig,
     size: Size,
@@ -132,8 +130,9 @@ fn head(
 ) -> Result<(), TchError> {
     let (r, device) = (size.rows as i64, parts.network.device());
     let hidden = Tensor::f_randn([r, config.width], (Kind::BFloat16, device))?;
-    let positions = inputs.f_narrow(0, r, r)?.f_to_kind(Kind::Int64)?;
-    add("angles", watch(&|| parts.network.angles(&positions).map(drop))?);
+    let given = [&inputs.f_narrow(0, 0, r)?, &inputs.f_narrow(0, r, r)?];
+    let feed = || parts.kernels.feed(given, outputs, parts.network.rotary()).map(drop);
+    add("tokens, angles", watch(&feed)?);
     add("head", watch(&|| parts.logits(&hidden).map(drop))?);
     let logits = parts.logits(&hidden)?;
     let settings = inputs.f_narrow(0, 2 * r, 5 * r)?;

@@ -77,26 +77,48 @@ __device__ unsigned find_floor(
   return prefix;
 }
 
+// One thread per (row, frequency): the row's token, given or drawn by a row of the step before (-1 - row), its position, and
+// the angle that its heads are rotated by.
+extern "C" __global__ void feed(
+    const int* __restrict__ given, const int* __restrict__ drawn, const int* __restrict__ positions,
+    const float* __restrict__ frequencies, i64* __restrict__ tokens, i64* __restrict__ places, float* __restrict__ cosine,
+    float* __restrict__ sine, int rows, int half) {
+  after_previous();
+  const int i = blockIdx.x * blockDim.x + threadIdx.x, r = i / half;
+  if (r >= rows) return;
+  const int position = positions[r];
+  const float angle = (float)position * frequencies[i % half];
+  cosine[i] = cosf(angle);
+  sine[i] = sinf(angle);
+  if (i % half != 0) return;
+  tokens[r] = given[r] >= 0 ? given[r] : drawn[-1 - given[r]];
+  places[r] = position;
+}
+
 struct Best {
   float score;
-  int id;
+  int id;           // of a group; greedy: of a candidate
   float top, mass;  // of the kept logits / temperature
 };
 
-__device__ __forceinline__ Best better(Best a, Best b) {
-  Best out = a.score > b.score || (a.score == b.score && a.id < b.id) ? a : b;
-  const float top = fmaxf(a.top, b.top);
-  out.mass = (a.mass > 0.0f ? a.mass * expf(a.top - top) : 0.0f) + (b.mass > 0.0f ? b.mass * expf(b.top - top) : 0.0f);
-  out.top = top;
-  return out;
-}
-
-__device__ __forceinline__ Best shuffled(Best a, int offset) {
-  return {__shfl_xor_sync(FULL, a.score, offset), __shfl_xor_sync(FULL, a.id, offset), __shfl_xor_sync(FULL, a.top, offset),
-          __shfl_xor_sync(FULL, a.mass, offset)};
-}
+// What a block leaves for `draw_join`.
+struct Part {
+  Best best;
+  float lowest;  // logit that is kept
+};
 
 __device__ __forceinline__ Best nobody() { return {NOTHING * 2.0f, 0, NOTHING, 0.0f}; }
+
+// The best of a warp; of equal scores the lowest id.
+__device__ __forceinline__ Best joined(Best mine) {
+  const float top = unordered(__reduce_max_sync(FULL, ordered(mine.top)));
+  float mass = mine.mass * power((mine.top - top) * LOG2_E);
+#pragma unroll
+  for (int offset = 16; offset > 0; offset >>= 1) mass += __shfl_xor_sync(FULL, mass, offset);
+  const unsigned score = __reduce_max_sync(FULL, ordered(mine.score));
+  const unsigned id = __reduce_min_sync(FULL, ordered(mine.score) == score ? (unsigned)mine.id : 0xffffffffu);
+  return {unordered(score), (int)id, top, mass};
+}
 
 // Four neighbours; beyond the end, and where there is no number, minus infinity.
 __device__ __forceinline__ void four(const float* row, int i, int v, bool is_aligned, float* out) {
@@ -139,26 +161,23 @@ __device__ float lowest_kept(
   return floor == 0 ? -3.4e38f : unordered(floor);
 }
 
-__device__ __forceinline__ void write_drawn(Best best, const float* row, float inverse, int* out, int rows, int r) {
-  out[r] = best.id;
-  // Not a number where the logits are not: nothing was kept, or the mass is not finite.
-  const float logprob = row[best.id] * inverse - best.top - logf(best.mass);
-  out[rows + r] = __float_as_int(best.mass > 0.0f ? logprob : __int_as_float(0x7fc00000));
-}
+#define GROUPS 256            // of a tile, one per thread: a group is four neighbours and their like
+#define STRIDE (4 * GROUPS)   // one, two and three strides further on
+#define DRAWN_TILE (4 * STRIDE)
 
-// One block of 512 threads per (row of float32 logits, split of the vocabulary). Per row of `settings`: inverse temperature
-// (0: the most probable token), top_p, top_k (int), two keys. out: ids, then log-probs, as 32-bit words. With more than one
-// split `draw_join` follows; a row with top-k or top-p is drawn whole by its first block.
+// One block of GROUPS threads per (row of float32 logits, split of the vocabulary). Per row of `settings`: inverse temperature
+// (0: the most probable token), top_p, top_k (int), two keys. `draw_join` follows; a row with top-k or top-p is drawn whole
+// by its first block.
 //
-// Noise is dear (a hash and two logarithms per candidate), and most of it cannot win. Gumbel noise of the uniform number u is
-// at most -log u, so a candidate can only beat the best score s of its warp if u < e^(x - s); that power is at hand, because
-// the mass needs e^(x - top). What is left of the noise for nearly all candidates is the hash.
-extern "C" __global__ void __launch_bounds__(512) draw(
-    const float* __restrict__ logits, const int* __restrict__ settings, int* __restrict__ out, Best* __restrict__ partial,
+// Noise is dear (a hash and two logarithms): a group of 16 is drawn first, by its mass (noise.rs), so that a candidate costs
+// little more than its power. Four loads of 16 bytes per thread are under way at once.
+extern "C" __global__ void __launch_bounds__(GROUPS, 6) draw(
+    const float* __restrict__ logits, const int* __restrict__ settings, int* __restrict__ out, Part* __restrict__ parts,
     int rows, int v, int splits) {
   __shared__ float bins[256];
   __shared__ unsigned found[2];
-  __shared__ Best shared[32];
+  __shared__ Best shared[GROUPS / 32];
+  after_previous();
   const int r = blockIdx.x / splits, split = blockIdx.x % splits, lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const float* row = logits + (i64)r * v;
   const float temperature = __int_as_float(settings[5 * r]), top_p = __int_as_float(settings[5 * r + 1]);
@@ -167,69 +186,73 @@ extern "C" __global__ void __launch_bounds__(512) draw(
   const bool is_greedy = temperature <= 0.0f, is_aligned = v % 4 == 0;
   const bool is_limited = !is_greedy && ((top_k > 0 && top_k < v) || top_p < 1.0f);
   const float inverse = is_greedy ? 1.0f : temperature;
-  const int share = ((v + splits - 1) / splits + 3) / 4 * 4;
-  int from = split * share, to = min(v, from + share);
-  if (is_limited) from = 0, to = split == 0 ? v : 0;
+  const int tiles = (v + DRAWN_TILE - 1) / DRAWN_TILE;
+  int from = tiles * split / splits, to = tiles * (split + 1) / splits;
+  if (is_limited) from = 0, to = split == 0 ? tiles : 0;
   const float lowest = is_limited && split == 0 ? lowest_kept(row, v, top_p, top_k, inverse, bins, found) : -3.4e38f;
 
   Best best = nobody();
-  float bar = best.score;  // the best score in this warp
-  for (int base = from; base < to; base += 8 * blockDim.x) {
-    float x[8];
-    const int at = base + 4 * threadIdx.x, next = at + 4 * blockDim.x;
-    four(row, at, to, is_aligned, x);
-    four(row, next, to, is_aligned, x + 4);
-    float highest = best.top;
+  for (int tile = from; tile < to; ++tile) {
+    const int at = tile * DRAWN_TILE + 4 * threadIdx.x;
+    float x[16], largest = -INFINITE, mass = 0.0f;
 #pragma unroll
-    for (int k = 0; k < 8; ++k) {
+    for (int j = 0; j < 4; ++j) four(row, at + j * STRIDE, v, is_aligned, x + 4 * j);
+#pragma unroll
+    for (int k = 0; k < 16; ++k) {
       x[k] = x[k] >= lowest ? x[k] * inverse : -INFINITE;
-      highest = fmaxf(highest, x[k]);
+      largest = fmaxf(largest, x[k]);
     }
-    best.mass *= power((best.top - highest) * LOG2_E);
+    if (largest == -INFINITE) continue;
+    const float shift = largest * LOG2_E;
+#pragma unroll
+    for (int k = 0; k < 16; ++k) mass += power(x[k] * LOG2_E - shift);
+    float score = largest;
+    int id = tile * GROUPS + threadIdx.x;
+    if (is_greedy) {
+#pragma unroll
+      for (int k = 15; k >= 0; --k)
+        if (x[k] == largest) id = at + k / 4 * STRIDE + k % 4;
+    } else {
+      score += logf(mass) + gumbel(0x80000000u | id, key0, key1);
+    }
+    if (score > best.score) best.score = score, best.id = id;
+    const float highest = fmaxf(best.top, largest);
+    best.mass = best.mass * power((best.top - highest) * LOG2_E) + mass * power((largest - highest) * LOG2_E);
     best.top = highest;
-    const float scale = power((highest - bar) * LOG2_E);
-    bool is_hopeful = false;
-#pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      const int candidate = k < 4 ? at + k : next + k - 4;
-      const float e = power((x[k] - highest) * LOG2_E);
-      best.mass += e;
-      // A little room for rounding; what is not a number is looked at.
-      is_hopeful |= is_greedy ? x[k] > bar : !(uniform(candidate, key0, key1) * 0.9999f >= e * scale);
-    }
-    if (!__any_sync(FULL, is_hopeful)) continue;
-#pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      const int candidate = k < 4 ? at + k : next + k - 4;
-      const float score = is_greedy ? x[k] : x[k] + gumbel(candidate, key0, key1);
-      if (score > best.score) best.score = score, best.id = candidate;
-    }
-    bar = unordered(__reduce_max_sync(FULL, ordered(best.score)));
   }
-#pragma unroll
-  for (int offset = 16; offset > 0; offset >>= 1) best = better(best, shuffled(best, offset));
+  best = joined(best);
   if (lane == 0) shared[warp] = best;
   __syncthreads();
   if (warp != 0) return;
-  best = lane < blockDim.x / 32 ? shared[lane] : nobody();
-#pragma unroll
-  for (int offset = 16; offset > 0; offset >>= 1) best = better(best, shuffled(best, offset));
-  if (lane != 0) return;
-  if (splits > 1) {
-    partial[blockIdx.x] = best;
-  } else {
-    write_drawn(best, row, inverse, out, rows, r);
-  }
+  best = joined(lane < GROUPS / 32 ? shared[lane] : nobody());
+  if (lane == 0) parts[blockIdx.x] = {best, lowest};
 }
 
-// One thread per row: the best of its splits.
+// One warp per row: the best of its splits (32 at most), and of that group its best candidate. out: ids, then log-probs, as
+// 32-bit words.
 extern "C" __global__ void draw_join(
-    const float* __restrict__ logits, const int* __restrict__ settings, int* __restrict__ out, const Best* __restrict__ partial,
+    const float* __restrict__ logits, const int* __restrict__ settings, int* __restrict__ out, const Part* __restrict__ parts,
     int rows, int v, int splits) {
-  const int r = blockIdx.x * blockDim.x + threadIdx.x;
-  if (r >= rows) return;
+  after_previous();
+  const int r = blockIdx.x, lane = threadIdx.x;
+  const float* row = logits + (i64)r * v;
   const float temperature = __int_as_float(settings[5 * r]);
-  Best best = partial[r * splits];
-  for (int s = 1; s < splits; ++s) best = better(best, partial[r * splits + s]);
-  write_drawn(best, logits + (i64)r * v, temperature <= 0.0f ? 1.0f : temperature, out, rows, r);
+  const unsigned key0 = settings[5 * r + 3], key1 = settings[5 * r + 4];
+  const bool is_greedy = temperature <= 0.0f;
+  const float inverse = is_greedy ? 1.0f : temperature;
+  const Best best = joined(lane < splits ? parts[r * splits + lane].best : nobody());
+  int id = best.id;
+  if (!is_greedy) {
+    const int candidate = id / GROUPS * DRAWN_TILE + lane / 4 * STRIDE + id % GROUPS * 4 + lane % 4;
+    float score = NOTHING * 2.0f;
+    if (lane < 16 && candidate < v && row[candidate] >= parts[r * splits].lowest)
+      score = row[candidate] * inverse + gumbel(candidate, key0, key1);
+    const unsigned winner = __reduce_max_sync(FULL, ordered(score));
+    id = __reduce_min_sync(FULL, ordered(score) == winner ? (unsigned)candidate : 0xffffffffu);
+  }
+  if (lane != 0) return;
+  out[r] = min(id, v - 1);
+  // Not a number where the logits are not: nothing was kept, or the mass is not finite.
+  const float logprob = row[min(id, v - 1)] * inverse - best.top - logf(best.mass);
+  out[rows + r] = __float_as_int(best.mass > 0.0f ? logprob : __int_as_float(0x7fc00000));
 }

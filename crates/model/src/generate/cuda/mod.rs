@@ -8,7 +8,9 @@
 pub(crate) mod breakdown;
 pub(crate) mod decode;
 mod graph;
+mod mailbox;
 pub(crate) mod product;
+mod proposals;
 
 use std::cell::Cell;
 
@@ -17,13 +19,13 @@ use tch::{Device, Kind, TchError, Tensor};
 use super::cache::{Batch, KvCache, PagedAttention};
 use crate::config::{ModelConfig, Span};
 use crate::cuda::launch::{Argument, Functions, Grid, load};
-use crate::network::{Attend, Heads};
+use crate::network::{Attend, Heads, Rotary};
 use crate::ops::Angles;
 use graph::{ChunkStarts, flash_chunks};
 
 pub(crate) const SOURCE: &str = concat!(include_str!("attention.cu"), include_str!("draw.cu"));
-const NAMES: [&str; 6] =
-    ["decode_attention", "decode_join", "append", "rotate_append", "draw", "draw_join"];
+const NAMES: [&str; 7] =
+    ["decode_attention", "decode_join", "append", "rotate_append", "feed", "draw", "draw_join"];
 
 /// Query heads that one block serves: their sums live in registers.
 const MOST_HEADS: i64 = 8;
@@ -31,11 +33,23 @@ const MOST_HEADS: i64 = 8;
 const SPLIT_TOKENS: (i64, i64) = (2048, 64);
 /// Blocks that keep every multiprocessor of a large GPU busy.
 const ENOUGH_BLOCKS: i64 = 512;
-/// The same for blocks that each draw from a row, or a part of one, and the most parts of a row.
-const ENOUGH_DRAWING: i64 = 256;
-const MOST_DRAWING: i64 = 16;
+/// The same for blocks that each draw from a part of a row (6 fit on a multiprocessor, and each has a
+/// few tiles to go through), and the most parts of a row.
+const ENOUGH_DRAWING: i64 = 1536;
+const MOST_DRAWING: i64 = 32;
+/// Candidates that a block of `draw` looks at together, one group per thread.
+const DRAWN_TILE: i64 = 4096;
+const DRAWN_GROUPS: i64 = 256;
 /// Words of what `draw` leaves for `draw_join`.
-const BEST_WORDS: i64 = 4;
+const PART_WORDS: i64 = 5;
+
+/// What a step begins with.
+pub(crate) struct Fed {
+    /// [rows] int64, both.
+    pub(crate) tokens: Tensor,
+    pub(crate) positions: Tensor,
+    pub(crate) angles: Angles,
+}
 
 /// Where tokens belong, on the device: `tables` [rows, pages] int32, `positions` [tokens] int32.
 pub(crate) struct DevicePlaces {
@@ -198,10 +212,71 @@ impl Kernels {
         self.launch("rotate_append", rows, ((pieces + 31) / 32 * 32).min(512), &mut arguments)
     }
 
+    /// The tokens of rows (those given, or -1 - row: drawn by a row of the step before), their
+    /// positions and the angles of these.
+    pub(crate) fn feed(
+        &self,
+        [given, positions]: [&Tensor; 2],
+        drawn: &Tensor,
+        rotary: &Rotary,
+    ) -> Result<Fed, TchError> {
+        let (rows, half) = (given.size1()?, rotary.frequencies().size1()?);
+        assert_eq!(positions.size(), [rows], "one position per row");
+        let empty = |shape: &[i64], kind| Tensor::f_empty(shape, (kind, self.device));
+        let [tokens, places] = [empty(&[rows], Kind::Int64)?, empty(&[rows], Kind::Int64)?];
+        let cosine = empty(&[rows, half], Kind::Float)?;
+        let sine = empty(&[rows, half], Kind::Float)?;
+        let mut arguments = [
+            self.whole(given, Kind::Int),
+            self.whole(drawn, Kind::Int),
+            self.whole(positions, Kind::Int),
+            self.whole(rotary.frequencies(), Kind::Float),
+            self.whole(&tokens, Kind::Int64),
+            self.whole(&places, Kind::Int64),
+            self.whole(&cosine, Kind::Float),
+            self.whole(&sine, Kind::Float),
+            Argument::Int(rows as i32),
+            Argument::Int(half as i32),
+        ];
+        self.launch("feed", (rows * half + 127) / 128, 128, &mut arguments)?;
+        let angles = Angles { cosine, sine, is_interleaved: rotary.is_interleaved() };
+        Ok(Fed { tokens, positions: places, angles })
+    }
+
     /// Attention of one token per row over its sequence. `q` [rows, heads, width].
     pub(crate) fn attend(
         &self,
         q: &Tensor,
+        cache: [&Tensor; 2],
+        places: &DevicePlaces,
+        span: Span,
+    ) -> Result<Tensor, TchError> {
+        self.attention(q, None, cache, places, span)
+    }
+
+    /// The same from the layer's product `qkv` [rows, heads + 2 kv_heads, width], of which keys,
+    /// rotated, and values go to their pages. No two rows may be of one sequence.
+    pub(crate) fn rotate_and_attend(
+        &self,
+        qkv: &Tensor,
+        angles: &Angles,
+        cache: [&Tensor; 2],
+        places: &DevicePlaces,
+        span: Span,
+    ) -> Result<Tensor, TchError> {
+        let rows = qkv.size()[0];
+        assert_eq!(qkv.size(), [rows, self.heads + 2 * self.kv_heads, self.width]);
+        assert!(qkv.is_contiguous() && !angles.is_interleaved);
+        assert_eq!(angles.cosine.size(), [rows, self.width / 2]);
+        assert_eq!(angles.sine.size(), [rows, self.width / 2]);
+        let queries = qkv.f_narrow(1, 0, self.heads)?;
+        self.attention(&queries, Some(angles), cache, places, span)
+    }
+
+    fn attention(
+        &self,
+        q: &Tensor,
+        angles: Option<&Angles>,
         cache: [&Tensor; 2],
         places: &DevicePlaces,
         span: Span,
@@ -223,6 +298,10 @@ impl Kernels {
         let [keys, values] = self.cache(cache);
         let [table, table_stride] = self.table(places);
         let scale = std::f32::consts::LOG2_E / (self.width as f32).sqrt();
+        let nothing = Argument::Pointer(std::ptr::null_mut());
+        let [cosine, sine] = angles.map_or([nothing; 2], |angles| {
+            [&angles.cosine, &angles.sine].map(|x| self.whole(x, Kind::Float))
+        });
         let mut arguments = [
             query,
             stride,
@@ -238,6 +317,8 @@ impl Kernels {
             Argument::Int(split_tokens as i32),
             Argument::Int(if let Span::Chunk(size) = span { size as i32 } else { 0 }),
             Argument::Float(scale),
+            cosine,
+            sine,
         ];
         self.launch("decode_attention", blocks * splits, 128, &mut arguments)?;
         if splits > 1 {
@@ -262,9 +343,9 @@ impl Kernels {
     ) -> Result<(), TchError> {
         let (rows, v) = logits.size2()?;
         assert!(settings.numel() as i64 == 5 * rows && out.numel() as i64 == 2 * rows);
-        // Few rows: several blocks for each, as long as each has something to do.
-        let parts = (ENOUGH_DRAWING / rows.max(1)).clamp(1, MOST_DRAWING).min(v / 4096).max(1);
-        let partial = Tensor::f_empty([rows * parts * BEST_WORDS], (Kind::Int, self.device))?;
+        let tiles = (v + DRAWN_TILE - 1) / DRAWN_TILE;
+        let parts = (ENOUGH_DRAWING / rows.max(1)).clamp(1, MOST_DRAWING).min(tiles);
+        let partial = Tensor::f_empty([rows * parts * PART_WORDS], (Kind::Int, self.device))?;
         let mut arguments = [
             self.whole(logits, Kind::Float),
             self.whole(settings, Kind::Int),
@@ -274,11 +355,8 @@ impl Kernels {
             Argument::Int(v as i32),
             Argument::Int(parts as i32),
         ];
-        self.launch("draw", rows * parts, 512, &mut arguments)?;
-        if parts > 1 {
-            self.launch("draw_join", (rows + 31) / 32, 32, &mut arguments)?;
-        }
-        Ok(())
+        self.launch("draw", rows * parts, DRAWN_GROUPS, &mut arguments)?;
+        self.launch("draw_join", rows, 32, &mut arguments)
     }
 }
 
@@ -287,6 +365,8 @@ pub(crate) struct DecodeAttention<'a> {
     pub(crate) kernels: &'a Kernels,
     pub(crate) cache: &'a KvCache,
     pub(crate) places: &'a DevicePlaces,
+    /// Whether two rows may be of one sequence.
+    pub(crate) has_neighbours: bool,
 }
 
 impl Attend for DecodeAttention<'_> {
@@ -307,6 +387,10 @@ impl Attend for DecodeAttention<'_> {
             return Ok(None);
         }
         let cache = self.cache.layer(layer);
+        if !self.has_neighbours {
+            let out = self.kernels.rotate_and_attend(qkv, angles, cache, self.places, span)?;
+            return Ok(Some(out));
+        }
         self.kernels.rotate_append(qkv, angles, cache, self.places)?;
         let queries = qkv.f_narrow(1, 0, self.kernels.heads)?;
         Ok(Some(self.kernels.attend(&queries, cache, self.places, span)?))

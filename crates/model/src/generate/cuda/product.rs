@@ -1,10 +1,10 @@
 //! Matrix products of the decode step, each by the algorithm of cuBLASLt that is fastest here.
 //!
 //! A decode step multiplies a few hundred rows by matrices whose other side is small: there the
-//! library's first guess is often not its best. Before a graph is captured, every algorithm that
-//! cuBLASLt proposes for a product is timed over the matrices of all layers, in the order in which
-//! a step meets them, so that no cache flatters any; torch's own product takes part. Sums are
-//! float32 throughout: algorithms that add partial sums in bf16 are not asked for.
+//! library's first guess is often not its best. Before a graph is captured, many algorithms
+//! (`proposals.rs`) are timed over the matrices of all layers, in the order in which a step meets
+//! them, so that no cache flatters any; torch's own product takes part. The first number of rows
+//! between two powers of two is searched for thoroughly, its neighbours try what did well there.
 //!
 //! Not here: products of prompt chunks, which torch does.
 
@@ -12,21 +12,30 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::ffi::c_void;
+use std::time::{Duration, Instant};
 
 use cudarc::cublaslt::sys::cublasLtMatmulDescAttributes_t as Attribute;
-use cudarc::cublaslt::sys::cublasLtMatmulPreferenceAttributes_t as Preference;
 use cudarc::cublaslt::{result, sys};
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::graph::timed;
+use super::proposals::{self, Algorithm};
 use crate::network::{Matrix, Multiply};
 use crate::shim;
 
-const WORKSPACE_BYTES: usize = 64 << 20;
-/// Algorithms asked for, and runs of each that are timed.
-const PROPOSALS: usize = 16;
-const RUNS: usize = 4;
+pub(super) const WORKSPACE_BYTES: usize = 64 << 20;
+/// Algorithms that the library is asked for, and those of a first round that are timed again, with
+/// this many runs each.
+const ASKED: usize = 16;
+const FINALISTS: usize = 10;
+const RUNS: usize = 8;
+/// A first round ends after this, whoever is left.
+const ROUND: Duration = Duration::from_millis(1500);
+/// Fewer rows than this read the matrix and little else: the library's proposals do.
+const FEW_ROWS: i64 = 33;
+/// How far from torch's product a result may be, as a share of the largest number: both are sums in
+/// float32, rounded once.
+const APART: f64 = 0.01;
 /// How much faster than torch's product an algorithm has to be: below is noise.
 const WORTH: f64 = 0.97;
 
@@ -35,13 +44,20 @@ const CUBLAS_OP_T: i32 = 1;
 
 /// One kind of product: [rows, inner] times the transpose of [outer, inner].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Case {
+pub(super) struct Case {
     rows: i64,
     inner: i64,
     outer: i64,
     has_bias: bool,
     /// Whether the result is float32.
-    is_wide: bool,
+    pub(super) is_wide: bool,
+}
+
+impl Case {
+    /// The case whose search serves this one too.
+    fn neighbourhood(self) -> Self {
+        Self { rows: (self.rows as u64).next_power_of_two() as i64, ..self }
+    }
 }
 
 /// What tuning found for one product.
@@ -57,13 +73,15 @@ pub(crate) struct Products {
     workspace: Tensor,
     device: Device,
     /// `None`: torch's own is the best.
-    chosen: RefCell<BTreeMap<Case, (Option<sys::cublasLtMatmulAlgo_t>, Found)>>,
+    chosen: RefCell<BTreeMap<Case, (Option<Algorithm>, Found)>>,
+    /// What did well in a thorough search, by neighbourhood.
+    known: RefCell<BTreeMap<Case, Vec<Algorithm>>>,
 }
 
 // SAFETY: used by whoever owns the generator, one thread at a time; the library allows any.
 unsafe impl Send for Products {}
 
-fn failed(error: result::CublasError) -> TchError {
+pub(super) fn failed(error: result::CublasError) -> TchError {
     TchError::Torch(format!("cuBLASLt: {error}"))
 }
 
@@ -81,6 +99,7 @@ impl Products {
             handle: result::create_handle().map_err(|error| error.to_string())?,
             device,
             chosen: RefCell::default(),
+            known: RefCell::default(),
         })
     }
 
@@ -100,22 +119,21 @@ impl Products {
         let out = self.empty(case)?;
         let count = matrices.len() as f64;
         // What the first call sets up for itself must not be part of a recording.
-        drop(torch_product(&x, matrices[0], is_wide)?);
+        let expected = torch_product(&x, matrices[0], is_wide)?;
         let torch = timed(self.device, RUNS, || {
             matrices.iter().try_for_each(|matrix| torch_product(&x, *matrix, is_wide).map(drop))
         })? / count;
         let mut found = Found { torch, best: torch * WORTH };
         let description = Description::new(case)?;
         let mut chosen = None;
-        for algorithm in self.proposals(&description)? {
+        for algorithm in self.finalists(case, &description, &x, matrices, &out)? {
             let run = |matrix: &Matrix| self.multiply(&description, &algorithm, &x, *matrix, &out);
-            // Some proposals turn out not to be supported; the first call says so.
-            if run(&matrices[0]).is_err() {
-                continue;
-            }
             let each = timed(self.device, RUNS, || matrices.iter().try_for_each(run))? / count;
             if each < found.best {
-                (found.best, chosen) = (each, Some(algorithm));
+                run(&matrices[0])?;
+                if is_near(&out, &expected)? {
+                    (found.best, chosen) = (each, Some(algorithm));
+                }
             }
         }
         if chosen.is_none() {
@@ -125,60 +143,52 @@ impl Products {
         Ok(found)
     }
 
-    fn proposals(
+    /// The fastest of a first round, without a recording for each.
+    fn finalists(
         &self,
+        case: Case,
         description: &Description,
-    ) -> Result<Vec<sys::cublasLtMatmulAlgo_t>, TchError> {
-        let preference = result::create_matmul_pref().map_err(failed)?;
-        // SAFETY: an all-zero result is a valid value; the library overwrites `count` of them.
-        let mut results: Vec<sys::cublasLtMatmulHeuristicResult_t> =
-            (0..PROPOSALS).map(|_| unsafe { std::mem::zeroed() }).collect();
-        let mut count = 0;
-        // SAFETY: descriptors are alive, `results` has room for as many as are asked for.
-        let status = unsafe {
-            let set = |attribute, value: *const c_void, size| {
-                result::set_matmul_pref_attribute(preference, attribute, value, size)
-            };
-            let bytes = WORKSPACE_BYTES;
-            let scheme = sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-            let mask = scheme as u32;
-            set(
-                Preference::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                (&raw const bytes).cast(),
-                size_of::<usize>(),
-            )
-            .and_then(|()| {
-                set(
-                    Preference::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                    (&raw const mask).cast(),
-                    size_of::<u32>(),
-                )
-            })
-            .and_then(|()| {
-                sys::cublasLtMatmulAlgoGetHeuristic(
-                    self.handle,
-                    description.product,
-                    description.matrix,
-                    description.input,
-                    description.output,
-                    description.output,
-                    preference,
-                    PROPOSALS as i32,
-                    results.as_mut_ptr(),
-                    &raw mut count,
-                )
-                .result()
-            })
-        };
-        // SAFETY: made above, used no more.
-        let _ = unsafe { result::destroy_matmul_pref(preference) };
-        // Nothing proposed is an answer: torch's product remains.
-        if status.is_err() {
-            return Ok(Vec::new());
+        x: &Tensor,
+        matrices: &[Matrix],
+        out: &Tensor,
+    ) -> Result<Vec<Algorithm>, TchError> {
+        let mut candidates = proposals::asked(self.handle, description, ASKED)?;
+        let known = self.known.borrow().get(&case.neighbourhood()).cloned();
+        let is_thorough = known.is_none() && case.rows >= FEW_ROWS;
+        match known {
+            Some(known) => candidates.extend(known),
+            None if is_thorough => {
+                proposals::search(self.handle, case, description, &mut candidates);
+            }
+            None => {}
         }
-        results.truncate(count.max(0) as usize);
-        let is_good = |found: &sys::cublasLtMatmulHeuristicResult_t| found.state.result().is_ok();
-        Ok(results.into_iter().filter(is_good).map(|found| found.algo).collect())
+        let (mut times, begun) = (Vec::new(), Instant::now());
+        for algorithm in candidates {
+            if begun.elapsed() > ROUND {
+                break;
+            }
+            let run = |matrix: &Matrix| self.multiply(description, &algorithm, x, *matrix, out);
+            // Some turn out not to be supported; the first call says so.
+            if run(&matrices[0]).is_err() {
+                continue;
+            }
+            shim::synchronize_stream(self.device)?;
+            let start = Instant::now();
+            matrices.iter().try_for_each(run)?;
+            shim::synchronize_stream(self.device)?;
+            times.push((start.elapsed(), algorithm));
+        }
+        times.sort_by_key(|(time, _)| *time);
+        let mut best: Vec<Algorithm> = Vec::new();
+        for (_, algorithm) in times {
+            if best.len() < FINALISTS && !best.contains(&algorithm) {
+                best.push(algorithm);
+            }
+        }
+        if is_thorough {
+            self.known.borrow_mut().insert(case.neighbourhood(), best.clone());
+        }
+        Ok(best)
     }
 
     fn empty(&self, case: Case) -> Result<Tensor, TchError> {
@@ -189,7 +199,7 @@ impl Products {
     fn multiply(
         &self,
         description: &Description,
-        algorithm: &sys::cublasLtMatmulAlgo_t,
+        algorithm: &Algorithm,
         x: &Tensor,
         (matrix, bias): Matrix,
         out: &Tensor,
@@ -265,6 +275,13 @@ fn torch_product(x: &Tensor, (w, bias): Matrix, is_wide: bool) -> Result<Tensor,
     if is_wide { x.f_mm_dtype(&w.f_tr()?, Kind::Float) } else { x.f_linear(w, bias) }
 }
 
+fn is_near(found: &Tensor, expected: &Tensor) -> Result<bool, TchError> {
+    let [found, expected] = [found, expected].map(|x| x.f_to_kind(Kind::Float));
+    let (found, expected) = (found?, expected?);
+    let apart = found.f_sub(&expected)?.f_abs()?.f_max()?.f_double_value(&[])?;
+    Ok(apart <= APART * expected.f_abs()?.f_max()?.f_double_value(&[])?)
+}
+
 /// The case of a product, where its tensors lie as the descriptors will say.
 fn case_of(x: &Tensor, (w, bias): Matrix, is_wide: bool) -> Option<Case> {
     let is_plain = |x: &Tensor| {
@@ -279,11 +296,11 @@ fn case_of(x: &Tensor, (w, bias): Matrix, is_wide: bool) -> Option<Case> {
 }
 
 /// What the library wants to know of a product. It counts down columns: our rows are its columns.
-struct Description {
-    product: sys::cublasLtMatmulDesc_t,
-    matrix: sys::cublasLtMatrixLayout_t,
-    input: sys::cublasLtMatrixLayout_t,
-    output: sys::cublasLtMatrixLayout_t,
+pub(super) struct Description {
+    pub(super) product: sys::cublasLtMatmulDesc_t,
+    pub(super) matrix: sys::cublasLtMatrixLayout_t,
+    pub(super) input: sys::cublasLtMatrixLayout_t,
+    pub(super) output: sys::cublasLtMatrixLayout_t,
 }
 
 impl Description {

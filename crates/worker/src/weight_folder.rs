@@ -1,0 +1,180 @@
+//! Weights as a folder that servers read: the way from a trainer to vLLM.
+//!
+//! ```text
+//! FOLDER/lock            held by the run that publishes here
+//! FOLDER/v00000007-3/    config, tokenizer, safetensors: version 7, the third publication
+//! ```
+//! Each publication is a Hugging Face folder, written under another name and renamed, so that a
+//! server finds it whole or not at all. The one before stays until the next: a server that is late
+//! may be reading it still. Older ones are removed.
+//!
+//! [`FolderTrainer`] is a trainer with this in place of the shelf.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use scalerl_model::folder::Model;
+use scalerl_model::save::{ModelToSave, SaveKind, save_model};
+use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, Trainer, TrainerError, WeightHandle};
+use tch::Kind;
+
+use crate::trainer::{LocalTrainer, storage};
+
+/// A folder on storage that trainer and servers share.
+#[derive(Debug)]
+pub struct WeightFolder {
+    path: PathBuf,
+    published: u64,
+    /// Newest last.
+    kept: Vec<PathBuf>,
+    /// Unlocked when dropped.
+    _lock: File,
+}
+
+impl WeightFolder {
+    /// Takes the folder for this run, makes it where it is missing, and removes what an earlier run
+    /// has left there. Refused while another run publishes there.
+    pub fn open(path: &Path) -> Result<Self, TrainerError> {
+        let failed = |error: io::Error| storage(path, error.to_string());
+        fs::create_dir_all(path).map_err(failed)?;
+        // Servers are told this path and have another working directory.
+        let path = &fs::canonicalize(path).map_err(failed)?;
+        let lock = File::create(path.join("lock")).map_err(failed)?;
+        if lock.try_lock().is_err() {
+            return Err(storage(path, "another run publishes its weights there".to_owned()));
+        }
+        for entry in fs::read_dir(path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if is_publication(&entry.file_name().to_string_lossy()) {
+                fs::remove_dir_all(entry.path()).map_err(failed)?;
+            }
+        }
+        Ok(Self { path: path.clone(), published: 0, kept: Vec::new(), _lock: lock })
+    }
+
+    /// Writes the model's weights as they are and makes them the newest.
+    pub fn publish(
+        &mut self,
+        version: PolicyVersion,
+        model: &Model,
+    ) -> Result<WeightHandle, TrainerError> {
+        self.published += 1;
+        let folder = self.path.join(format!("v{:08}-{}", version.0, self.published));
+        let kind = model.parameters.first().map(tch::Tensor::kind);
+        let model = ModelToSave {
+            config: &model.config,
+            parameters: &model.parameters,
+            kind: if kind == Some(Kind::BFloat16) { SaveKind::BFloat16 } else { SaveKind::Float32 },
+            companions: model.folder.as_deref(),
+        };
+        save_model(&model, &folder).map_err(|error| storage(&folder, error.to_string()))?;
+        while self.kept.len() > 1 {
+            let old = self.kept.remove(0);
+            fs::remove_dir_all(&old).map_err(|error| storage(&old, error.to_string()))?;
+        }
+        self.kept.push(folder.clone());
+        Ok(WeightHandle { version, location: folder.display().to_string() })
+    }
+}
+
+/// A name that only [`WeightFolder::publish`] gives, or the draft of one.
+fn is_publication(name: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let parts = name.strip_prefix('v').and_then(|rest| rest.split_once('-'));
+    name.starts_with(".saving-")
+        || parts.is_some_and(|(version, count)| {
+            version.len() >= 8 && is_number(version) && is_number(count)
+        })
+}
+
+/// A trainer whose process has the whole policy, as it computes with it.
+pub trait HoldsModel: Trainer {
+    fn version(&self) -> PolicyVersion;
+    fn model(&self) -> &Model;
+}
+
+impl HoldsModel for LocalTrainer {
+    fn version(&self) -> PolicyVersion {
+        Self::version(self)
+    }
+
+    fn model(&self) -> &Model {
+        Self::model(self)
+    }
+}
+
+/// A trainer, for generators that read weights from a folder.
+pub struct FolderTrainer<T> {
+    inner: T,
+    folder: WeightFolder,
+}
+
+impl<T: HoldsModel> FolderTrainer<T> {
+    pub fn new(inner: T, folder: WeightFolder) -> Self {
+        Self { inner, folder }
+    }
+}
+
+impl<T: HoldsModel> Trainer for FolderTrainer<T> {
+    fn step(&mut self, batch: &TrainBatch) -> Result<StepReport, TrainerError> {
+        self.inner.step(batch)
+    }
+
+    fn publish(&mut self) -> Result<WeightHandle, TrainerError> {
+        self.folder.publish(self.inner.version(), self.inner.model())
+    }
+
+    fn save(&mut self, folder: &Path) -> Result<(), TrainerError> {
+        self.inner.save(folder)
+    }
+
+    fn restore(&mut self, folder: &Path) -> Result<PolicyVersion, TrainerError> {
+        self.inner.restore(folder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use scalerl_model::config::ModelConfig;
+    use tch::Device;
+
+    use super::*;
+
+    fn model(seed: i64) -> Model {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/testdata/tiny_chat");
+        let config = ModelConfig::load(&folder.join("config.json")).unwrap();
+        Model::random(config, seed, Kind::Float, Device::Cpu).unwrap()
+    }
+
+    #[test]
+    fn the_last_two_publications_can_be_loaded_and_older_ones_are_gone() {
+        let place = tempfile::tempdir().unwrap();
+        let mut folder = WeightFolder::open(&place.path().join("weights")).unwrap();
+        let handles: Vec<WeightHandle> = (0..4)
+            .map(|version| folder.publish(PolicyVersion(version), &model(version as i64)).unwrap())
+            .collect();
+        for (handle, is_there) in handles.iter().zip([false, false, true, true]) {
+            assert_eq!(Path::new(&handle.location).is_dir(), is_there, "{handle:?}");
+        }
+        let read = Model::load(handles[3].location.as_ref(), Kind::Float, Device::Cpu).unwrap();
+        let same = read.parameters.iter().zip(&model(3).parameters).all(|(a, b)| a.equal(b));
+        assert!(same, "what was published is what is read");
+    }
+
+    #[test]
+    fn a_folder_belongs_to_one_run_and_what_another_left_is_removed() {
+        let place = tempfile::tempdir().unwrap();
+        let mut first = WeightFolder::open(place.path()).unwrap();
+        let left = first.publish(PolicyVersion(5), &model(1)).unwrap();
+        let said = WeightFolder::open(place.path()).unwrap_err().to_string();
+        assert!(said.contains("another run publishes"), "{said}");
+        drop(first);
+        fs::create_dir(place.path().join("v2-of-mine")).unwrap();
+        fs::create_dir(place.path().join(".saving-x")).unwrap();
+        let _second = WeightFolder::open(place.path()).unwrap();
+        assert!(!Path::new(&left.location).exists());
+        assert!(!place.path().join(".saving-x").exists());
+        assert!(place.path().join("v2-of-mine").exists(), "what is not ours stays");
+    }
+}

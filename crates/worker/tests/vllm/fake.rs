@@ -1,0 +1,315 @@
+//! A server that speaks as vLLM 0.32 does, on a model of this process.
+//!
+//! The wire is the real one's, as recorded from it (`make test-vllm` holds the two together); the
+//! tokens are those of a local generator with the tiny model, so that whatever the client makes of
+//! them can be judged. Between `/pause` and `/resume` answers are held back. It can be told to
+//! misbehave, once per order.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use scalerl_model::folder::Model;
+use scalerl_rollout::{
+    Completion, FinishReason, Generator, PolicyVersion, SampleRequest, Sampling,
+};
+use scalerl_worker::{LocalGenerator, Shelf};
+use serde_json::{Value, json};
+use tch::{Device, Kind};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::tiny;
+
+/// What to do with the next request to write, in place of writing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Misdeed {
+    Status(u16),
+    /// Closes the connection in the middle of the answer.
+    Drop,
+    /// Answers with this.
+    Say(&'static str),
+    /// Says nothing for this long, then writes.
+    Sleep(Duration),
+    /// Sends bytes without end.
+    Flood,
+}
+
+struct State {
+    generator: LocalGenerator,
+    shelf: Arc<Shelf>,
+    /// The label of each version the local generator has had.
+    labels: Mutex<Vec<String>>,
+    is_paused: watch::Sender<bool>,
+    misdeeds: Mutex<VecDeque<Misdeed>>,
+    /// Paths in order.
+    asked: Mutex<Vec<String>>,
+    /// Bodies of requests to write.
+    bodies: Mutex<Vec<Value>>,
+    is_frozen: watch::Sender<bool>,
+    token: Option<String>,
+    has_labels: bool,
+}
+
+pub(crate) struct Fake {
+    pub(crate) address: SocketAddr,
+    state: Arc<State>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Fake {
+    pub(crate) async fn start() -> Self {
+        Self::start_at("127.0.0.1:0", None, true).await
+    }
+
+    pub(crate) async fn start_at(place: &str, token: Option<&str>, has_labels: bool) -> Self {
+        let shelf = Shelf::new();
+        let state = Arc::new(State {
+            generator: LocalGenerator::start(tiny::setup(&shelf)).unwrap(),
+            shelf,
+            labels: Mutex::new(vec!["default".to_owned()]),
+            is_paused: watch::Sender::new(false),
+            misdeeds: Mutex::default(),
+            asked: Mutex::default(),
+            bodies: Mutex::default(),
+            is_frozen: watch::Sender::new(false),
+            token: token.map(str::to_owned),
+            has_labels,
+        });
+        let listener = TcpListener::bind(place).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let theirs = state.clone();
+        let task = tokio::spawn(async move {
+            // Connections end with the server, as those of a killed one do.
+            let mut connections = tokio::task::JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                connections.spawn(serve(theirs.clone(), stream));
+            }
+        });
+        Self { address, state, task }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub(crate) fn misbehave(&self, misdeeds: &[Misdeed]) {
+        self.state.misdeeds.lock().unwrap().extend(misdeeds);
+    }
+
+    /// Stops answering anything, or goes on.
+    pub(crate) fn freeze(&self, is_frozen: bool) {
+        self.state.is_frozen.send_replace(is_frozen);
+    }
+
+    pub(crate) fn asked(&self) -> Vec<String> {
+        self.state.asked.lock().unwrap().clone()
+    }
+
+    pub(crate) fn bodies(&self) -> Vec<Value> {
+        self.state.bodies.lock().unwrap().clone()
+    }
+
+    /// Sequences being written.
+    pub(crate) fn running(&self) -> usize {
+        let stats = self.state.generator.stats();
+        stats.running + stats.waiting
+    }
+}
+
+struct Call {
+    path: String,
+    authorization: Option<String>,
+    body: Vec<u8>,
+}
+
+async fn read_call(stream: &mut TcpStream) -> Option<Call> {
+    let mut bytes = Vec::new();
+    let head = loop {
+        if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+            break end + 4;
+        }
+        if stream.read_buf(&mut bytes).await.ok()? == 0 {
+            return None;
+        }
+    };
+    let text = String::from_utf8_lossy(&bytes[..head]).into_owned();
+    let header = |name: &str| {
+        text.lines().find_map(|line| {
+            let (key, value) = line.split_once(':')?;
+            key.eq_ignore_ascii_case(name).then(|| value.trim().to_owned())
+        })
+    };
+    let length = header("content-length").map_or(0, |value| value.parse().unwrap());
+    while bytes.len() < head + length {
+        if stream.read_buf(&mut bytes).await.ok()? == 0 {
+            return None;
+        }
+    }
+    let path = text.split(' ').nth(1)?.to_owned();
+    let body = bytes[head..head + length].to_vec();
+    Some(Call { path, authorization: header("authorization"), body })
+}
+
+async fn answer(stream: &mut TcpStream, status: u16, body: &str) {
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\
+         connection: close\r\n\r\n"
+    );
+    // The client may be gone.
+    let _ = stream.write_all(format!("{head}{body}").as_bytes()).await;
+    let _ = stream.shutdown().await;
+}
+
+async fn serve(state: Arc<State>, mut stream: TcpStream) {
+    let Some(call) = read_call(&mut stream).await else { return };
+    let mut is_frozen = state.is_frozen.subscribe();
+    if is_frozen.wait_for(|is_frozen| !is_frozen).await.is_err() {
+        return;
+    }
+    let path = call.path.split('?').next().unwrap_or_default();
+    state.asked.lock().unwrap().push(call.path.clone());
+    let expected = state.token.as_ref().map(|token| format!("Bearer {token}"));
+    if expected.is_some() && call.authorization != expected {
+        return answer(&mut stream, 401, r#"{"error":"Unauthorized"}"#).await;
+    }
+    let body: Value = serde_json::from_slice(&call.body).unwrap_or_default();
+    let (status, said) = match path {
+        "/inference/v1/generate" => return write(&state, stream, &body).await,
+        "/health" => (200, Value::Null),
+        "/v1/models" => {
+            (200, json!({"object": "list", "data": [{"id": "tiny", "max_model_len": 128}]}))
+        }
+        "/get_world_size" => (200, json!({"world_size": 1})),
+        "/pause" => {
+            state.is_paused.send_replace(true);
+            (200, json!({"status": "paused"}))
+        }
+        "/resume" => {
+            state.is_paused.send_replace(false);
+            (200, json!({"status": "resumed"}))
+        }
+        "/update_weight_version" => {
+            let label = body["new_version"].as_str().unwrap().to_owned();
+            *state.labels.lock().unwrap().last_mut().unwrap() = label;
+            (200, json!({"success": true, "new_version": body["new_version"]}))
+        }
+        "/collective_rpc" => reload(&state, &body).await,
+        _ => (404, json!({"detail": "Not Found"})),
+    };
+    answer(&mut stream, status, &said.to_string()).await;
+}
+
+async fn reload(state: &State, body: &Value) -> (u16, Value) {
+    assert_eq!(body["method"], "reload_weights");
+    let path = body["kwargs"]["weights_path"].as_str().unwrap();
+    let Ok(model) = Model::load(Path::new(path), Kind::Float, Device::Cpu) else {
+        return (500, json!({"error": {"message": format!("cannot load {path}")}}));
+    };
+    let version = {
+        let mut labels = state.labels.lock().unwrap();
+        labels.push("unnamed".to_owned());
+        PolicyVersion(labels.len() as u64 - 1)
+    };
+    let handle = state.shelf.publish(version, &model.parameters).unwrap();
+    state.generator.adopt(&handle).await.unwrap();
+    (200, json!({"results": [null]}))
+}
+
+async fn write(state: &State, mut stream: TcpStream, body: &Value) {
+    state.bodies.lock().unwrap().push(body.clone());
+    let misdeed = state.misdeeds.lock().unwrap().pop_front();
+    match misdeed {
+        Some(Misdeed::Status(status)) => {
+            return answer(&mut stream, status, r#"{"error":{"message":"as ordered"}}"#).await;
+        }
+        Some(Misdeed::Say(said)) => return answer(&mut stream, 200, said).await,
+        Some(Misdeed::Drop) => {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\n{\"cho").await;
+            return;
+        }
+        Some(Misdeed::Flood) => {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: a/b\r\n\r\n").await;
+            while stream.write_all(&[b' '; 4096]).await.is_ok() {}
+            return;
+        }
+        Some(Misdeed::Sleep(time)) => tokio::time::sleep(time).await,
+        None => {}
+    }
+    let params = &body["sampling_params"];
+    let request = SampleRequest {
+        prompt_token_ids: ids(&body["token_ids"]),
+        sampling: Sampling {
+            temperature: params["temperature"].as_f64().unwrap() as f32,
+            top_p: params["top_p"].as_f64().unwrap() as f32,
+            top_k: params["top_k"].as_u64().unwrap() as u32,
+        },
+        max_answer_tokens: params["max_tokens"].as_u64().unwrap() as u32,
+        seed: params["seed"].as_u64().unwrap(),
+        ..tiny::request(1)
+    };
+    assert_eq!((&params["logprobs"], &params["ignore_eos"]), (&json!(0), &json!(true)));
+    assert_eq!(ids(&params["stop_token_ids"]), [tiny::END]);
+    let mut rest = [0; 1];
+    let written = tokio::select! {
+        written = state.generator.generate(request) => written.unwrap().remove(0),
+        // Nothing more is sent: the client has hung up.
+        _ = stream.read(&mut rest) => return,
+    };
+    let mut is_paused = state.is_paused.subscribe();
+    let _ = is_paused.wait_for(|is_paused| !is_paused).await;
+    let said = wire(&written, state);
+    answer(&mut stream, 200, &said.to_string()).await;
+}
+
+fn ids(value: &Value) -> Vec<u32> {
+    value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
+}
+
+/// As vLLM 0.32 writes it, every field included.
+fn wire(written: &Completion, state: &State) -> Value {
+    let content: Vec<Value> = written
+        .token_ids
+        .iter()
+        .zip(&written.logprobs)
+        .map(|(id, logprob)| {
+            let top = json!([{"token_id": id, "logprob": logprob, "rank": 1}]);
+            json!({"token_id": id, "logprob": logprob, "rank": 1, "top_logprobs": top})
+        })
+        .collect();
+    let labels = state.labels.lock().unwrap();
+    let mut spans: Vec<Value> = Vec::new();
+    for (place, version) in written.versions.iter().enumerate() {
+        let label = &labels[version.0 as usize];
+        match spans.last_mut().filter(|span| span["version"] == label.as_str()) {
+            Some(span) => span["end"] = json!(place + 1),
+            None => spans.push(json!({"version": label, "start": place, "end": place + 1})),
+        }
+    }
+    let is_stop = written.finish == FinishReason::Stop;
+    json!({
+        "request_id": "generate-tokens-1", "model": "tiny", "created": 1_790_000_000,
+        "usage": {"prompt_tokens": 3, "total_tokens": 9, "completion_tokens": 6},
+        "prompt_logprobs": null, "prompt_token_id_logprobs": null, "prompt_token_ids": null,
+        "mm_placeholders": null, "metrics": null, "kv_transfer_params": null,
+        "ec_transfer_params": null, "output_mode": "tokens",
+        "choices": [{
+            "index": 0, "finish_reason": if is_stop { "stop" } else { "length" },
+            "stop_reason": is_stop.then_some(tiny::END), "token_ids": written.token_ids,
+            "routed_experts": null, "sampling_mask": null,
+            "weight_versions": state.has_labels.then_some(spans),
+            "logprobs": {"content": content},
+        }],
+    })
+}
