@@ -20,6 +20,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use scalerl_model::collective::Token;
 use scalerl_model::tch::{Cuda, Device};
 use scalerl_recipe::{OffPolicy, Recipe};
 use scalerl_worker::channel::ChannelOptions;
@@ -59,7 +60,14 @@ impl Part {
     pub(crate) fn of(recipe: &Recipe) -> Result<Self> {
         let launch = Launch::from_environment();
         let launch = launch.map_err(|error| BadInput::new(&error).hint(error.hint()))?;
-        Self::choose(recipe, launch)
+        if launch.as_ref().is_some_and(|launch| launch.host == StoreHost::Launcher) {
+            processes::stop_with_launcher()?;
+        }
+        let part = Self::choose(recipe, launch)?;
+        if !matches!(part, Self::Lead(_)) {
+            processes::leave_signals_to_leader()?;
+        }
+        Ok(part)
     }
 
     fn choose(recipe: &Recipe, launch: Option<Launch>) -> Result<Self> {
@@ -114,7 +122,9 @@ fn on_this_machine(world: u32) -> Result<Launch> {
     let port = listener.local_addr()?.port();
     let address = "127.0.0.1".to_owned();
     let (world, host) = (world as usize, StoreHost::RankZero);
-    Ok(Launch { rank: 0, world, local_rank: 0, address, port, host, attempt: 0 })
+    // Others who use this machine reach its loopback address too.
+    let token = Some(Token::random().context("no random numbers")?);
+    Ok(Launch { rank: 0, world, local_rank: 0, address, port, host, attempt: 0, token })
 }
 
 /// The GPU of a process among several on its machine; others are as they were named.
@@ -187,7 +197,8 @@ mod tests {
 
     fn launch(rank: usize, world: usize) -> Option<Launch> {
         let (address, host) = ("node".to_owned(), StoreHost::RankZero);
-        Some(Launch { rank, world, local_rank: rank, address, port: 29500, host, attempt: 0 })
+        let (port, attempt, token) = (29500, 0, None);
+        Some(Launch { rank, world, local_rank: rank, address, port, host, attempt, token })
     }
 
     #[test]
