@@ -125,7 +125,13 @@ impl Alive {
 }
 
 impl Drop for Alive {
+    /// Where the test has failed, everything is ended. Where it has not, what is left would show.
     fn drop(&mut self) {
+        let is_over =
+            self.child.as_mut().is_none_or(|child| child.try_wait().is_ok_and(|it| it.is_some()));
+        if is_over && !std::thread::panicking() {
+            return;
+        }
         if let Some(child) = &mut self.child {
             if let Some(group) = Pid::from_raw(child.id() as i32) {
                 // Fails where all of it has ended.

@@ -72,10 +72,6 @@ impl Redis {
         format!("{scheme}://:{PASSWORD}@{host}:{}", self.port)
     }
 
-    pub(crate) fn port(&self) -> u16 {
-        self.port
-    }
-
     /// Until it listens; in another network that is found out by who connects.
     fn wait(&mut self) {
         let begun = Instant::now();

@@ -217,9 +217,8 @@ impl Main {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let ended = loop {
             tokio::select! {
-                Some(news) = news.recv() => match self.hear(news).await? {
-                    Some(ended) => break ended,
-                    None => {}
+                Some(news) = news.recv() => if let Some(ended) = self.hear(news).await? {
+                    break ended;
                 },
                 Some(job) = jobs.recv() => self.start(job),
                 Some(done) = self.tasks.join_next() => match done {
@@ -234,13 +233,12 @@ impl Main {
                 _ = ticks.tick() => {
                     match self.tick().await {
                         Ok(Some(ended)) => break ended,
-                        Ok(None) => {}
                         Err(RemoteError::Redis(error)) if is_no_group(&error) => {
                             // Fails where Redis is away; the next tick tries again.
                             let _ = make_group(&mut self.broker, &self.floor.session).await;
                         }
                         // Redis is away: what is being written goes on.
-                        Err(RemoteError::Redis(_)) => {}
+                        Ok(None) | Err(RemoteError::Redis(_)) => {}
                         Err(error) => return Err(error),
                     }
                 }
