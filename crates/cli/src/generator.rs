@@ -130,7 +130,7 @@ impl Role {
                 }
                 Ended::Replaced => self.say("the trainer was started again"),
                 Ended::TrainerGone { reason } => {
-                    self.say(&format!("the trainer cannot be reached: {reason}"))
+                    self.say(&format!("the trainer cannot be reached: {reason}"));
                 }
             }
         }

@@ -296,6 +296,43 @@ fn a_member_that_answers_and_then_falls_silent_costs_one_transfer_deadline() {
 }
 
 #[test]
+fn a_member_that_sends_nonsense_is_dropped_and_disturbs_nobody() {
+    let mut trainer = Trainer::with_members(1);
+    let store = Store::connect("127.0.0.1", trainer.channel.port(), Some(&token()), SOON).unwrap();
+    let nonsense: [&[u8]; 3] = [b"", b"\xff\x00 {\"Ready\"", &vec![b'['; 5 << 20]];
+    for (version, said) in (1..).zip(nonsense) {
+        let id = store.add("weights/tickets", 1).unwrap();
+        store.set(&format!("weights/{id}/0/answer"), said).unwrap();
+        trainer.publish(version);
+        wait_until("it is dropped", || trainer.reasons_of_drops().len() == version as usize);
+        wait_until("the honest one has it", || trainer.has(0, version));
+    }
+    let reasons = trainer.reasons_of_drops();
+    assert!(reasons[2].contains("5242880 bytes"), "{reasons:?}");
+    // Numbers for everybody and his dog.
+    store.add("weights/tickets", 1 << 40).unwrap();
+    wait_until("they are refused", || trainer.reasons_of_drops().len() == 4);
+    trainer.publish(4);
+    wait_until("the honest one has it", || trainer.has(0, 4));
+}
+
+#[test]
+fn who_does_not_know_the_token_does_not_get_in() {
+    let trainer = Trainer::with_members(1);
+    let wrong = Token::chosen("another token than that").unwrap();
+    let begun = Instant::now();
+    let error =
+        Store::connect("127.0.0.1", trainer.channel.port(), Some(&wrong), SOON).unwrap_err();
+    assert!(error.to_string().contains("the token is not the run's"), "{error}");
+    assert!(begun.elapsed() < SOON, "it is told at once");
+    let short = Duration::from_millis(500);
+    Store::connect("127.0.0.1", trainer.channel.port(), None, short).unwrap_err();
+    trainer.publish(1);
+    wait_until("the honest one has it", || trainer.has(0, 1));
+    assert_eq!(trainer.channel.members().len(), 1);
+}
+
+#[test]
 fn members_that_come_and_go_while_weights_are_sent_disturb_no_other() {
     let mut trainer = Trainer::with_members(2);
     for version in 1..=12 {

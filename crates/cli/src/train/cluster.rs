@@ -195,10 +195,10 @@ mod tests {
         recipe
     }
 
-    fn launch(rank: usize, world: usize) -> Option<Launch> {
+    fn launch(rank: usize, world: usize) -> Launch {
         let (address, host) = ("node".to_owned(), StoreHost::RankZero);
         let (port, attempt, token) = (29500, 0, None);
-        Some(Launch { rank, world, local_rank: rank, address, port, host, attempt, token })
+        Launch { rank, world, local_rank: rank, address, port, host, attempt, token }
     }
 
     #[test]
@@ -210,15 +210,17 @@ mod tests {
     #[test]
     fn a_launchers_ranks_are_trainers_first() {
         let recipe = recipe(2, 2);
-        let Part::Lead(lead) = Part::choose(&recipe, launch(0, 4)).unwrap() else { panic!() };
+        let Part::Lead(lead) = Part::choose(&recipe, Some(launch(0, 4))).unwrap() else { panic!() };
         assert_eq!((lead.ranks.unwrap().world, lead.is_starting), (2, false));
         assert_eq!(lead.name.as_deref(), Some("node:29500"));
-        let Part::Follow(second) = Part::choose(&recipe, launch(1, 4)).unwrap() else { panic!() };
+        let Part::Follow(second) = Part::choose(&recipe, Some(launch(1, 4))).unwrap() else {
+            panic!()
+        };
         assert_eq!((second.rank, second.world), (1, 2));
-        let third = Part::choose(&recipe, launch(3, 4)).unwrap();
+        let third = Part::choose(&recipe, Some(launch(3, 4))).unwrap();
         let (name, own_name) = ("node:29500".to_owned(), "generator-1".to_owned());
         assert_eq!(third, Part::Generate { name, own_name, local_rank: 3 });
-        let error = Part::choose(&recipe, launch(0, 3)).unwrap_err().to_string();
+        let error = Part::choose(&recipe, Some(launch(0, 3))).unwrap_err().to_string();
         assert!(error.contains("3 processes") && error.contains("2 generators"), "{error}");
     }
 

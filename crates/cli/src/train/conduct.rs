@@ -125,9 +125,11 @@ impl Parts<'_> {
 
     /// What is held where this process generates.
     fn devices(&self) -> Devices {
-        match self.generator_device == self.device {
-            true => Devices::Shared { count: self.trainers() },
-            false => Devices::Apart { generator: 1.0, trainer: self.trainers() },
+        let trainer = self.trainers();
+        if self.generator_device == self.device {
+            Devices::Shared { count: trainer }
+        } else {
+            Devices::Apart { generator: 1.0, trainer }
         }
     }
 

@@ -133,8 +133,8 @@ fn strangers_hear_nothing_and_disturb_nothing() {
     assert!(!open.is_empty() && open.iter().all(|(is_loopback, _)| *is_loopback), "{open:?}");
     let nonsense: [&[u8]; 3] = [
         b"GET / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer nobody\r\n\r\n",
-        &[0xff; 1 << 16],
-        &[0; 1 << 20],
+        &vec![0xff; 1 << 16],
+        &vec![0; 1 << 20],
     ];
     for (_, port) in open {
         for said in nonsense {

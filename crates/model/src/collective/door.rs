@@ -312,7 +312,7 @@ mod tests {
         let wrong = Token::random().unwrap();
         let error = knock(door.address(), &wrong, SOON).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
-        for said in [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n........"[..], &[0xff; 1 << 20]] {
+        for said in [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n........"[..], &vec![0xff; 1 << 20]] {
             assert!(hears(&door, said).len() <= 32, "a challenge, and no welcome");
         }
         // Who says nothing takes a place for a moment only, and leaves room for others.

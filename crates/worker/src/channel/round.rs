@@ -45,11 +45,17 @@ impl Rounds {
         Self { store, members, events, options, tickets: 0, epoch: 0, group: None }
     }
 
-    /// Lets in whoever has taken a number since. Numbers beyond what there is room for are nobody's.
+    /// Lets in whoever has taken a number since. More numbers than there is room for are nobody's.
     pub(super) fn admit(&mut self) -> Result<(), ChannelError> {
         let given = self.store.add(notes::TICKETS, 0)?.max(0) as u64;
-        let room = MOST_MEMBERS.saturating_sub(self.members.len()) as u64;
-        let given = given.min(self.tickets + room);
+        let (room, come) =
+            (MOST_MEMBERS.saturating_sub(self.members.len()), given.saturating_sub(self.tickets));
+        if come > room as u64 {
+            self.tickets = given;
+            let reason = format!("{come} came at once, and there is room for {room}");
+            self.events.push(ChannelEvent::Dropped { member: given, reason });
+            return Ok(());
+        }
         for id in self.tickets + 1..=given {
             self.members.push(Member { id, name: None, version: None, round: 0, failures: 0 });
             self.events.push(ChannelEvent::Joined { member: id });

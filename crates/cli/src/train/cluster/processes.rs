@@ -21,9 +21,9 @@ const OWNER: &str = "SCALERL_OWNER";
 /// Before the first new start.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Before any new start.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 /// A process that lived so long did not die of its start.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_mins(1);
 /// For generators to go home when a run is over.
 const LEAVE: Duration = Duration::from_secs(5);
 
@@ -42,13 +42,18 @@ struct Generator {
     pause: Duration,
 }
 
+/// How to start a generator: its arguments but for its name, and variables.
+struct Start {
+    arguments: Vec<String>,
+    variables: Vec<(String, String)>,
+}
+
 /// Started processes; dropping it ends them.
 #[derive(Default)]
 pub(crate) struct Processes {
     ranks: Vec<Child>,
     generators: Vec<Generator>,
-    /// How to start a generator: its arguments but for its name, and variables.
-    recipe: Option<(Vec<String>, Vec<(String, String)>)>,
+    start: Option<Start>,
 }
 
 fn program() -> Result<Command> {
@@ -122,7 +127,7 @@ impl Processes {
         arguments: Vec<String>,
         variables: Vec<(String, String)>,
     ) -> Result<()> {
-        self.recipe = Some((arguments, variables));
+        self.start = Some(Start { arguments, variables });
         for index in 0..count {
             let name = format!("generator-{index}");
             let child = Some(self.start(index as usize, &name)?);
@@ -132,7 +137,7 @@ impl Processes {
     }
 
     fn start(&self, index: usize, name: &str) -> Result<Child> {
-        let (arguments, variables) = self.recipe.as_ref().context("nothing to start")?;
+        let Start { arguments, variables } = self.start.as_ref().context("nothing to start")?;
         let local_rank = (1 + self.ranks.len() + index).to_string();
         let mut command = program()?;
         command.args(arguments).args(["--as", name, "--local-rank", &local_rank]);
