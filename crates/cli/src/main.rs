@@ -13,6 +13,8 @@ mod failure;
 mod forecast;
 #[cfg(feature = "train")]
 mod generate;
+#[cfg(feature = "train")]
+mod generator;
 #[cfg(feature = "grade")]
 mod grade;
 mod predictions;
@@ -23,6 +25,7 @@ mod report;
 mod sampling;
 #[cfg(feature = "train")]
 mod sft;
+mod status;
 mod study;
 #[cfg(feature = "train")]
 mod train;
@@ -50,6 +53,11 @@ enum Command {
     /// Train a policy by RL as a recipe says, and forecast while it goes on.
     #[cfg(feature = "train")]
     Train(train::Args),
+    /// One more generator for a run of several processes.
+    #[cfg(feature = "train")]
+    Generator(generator::Args),
+    /// Say where a run stands, and the processes it is made of.
+    Status(status::Args),
     /// Write a page about a run folder: curve, forecasts, compute, stability, completions.
     Report(report::Args),
     /// Fine-tune a model on examples with answers.
@@ -91,6 +99,9 @@ fn main() -> ExitCode {
         Command::Fit(args) => forecast::fit::run(&args, &mut out),
         Command::Compare(args) => forecast::compare::run(&args, &mut out),
         Command::Backtest(args) => forecast::backtest::run(&args, &mut out),
+        #[cfg(feature = "train")]
+        Command::Generator(args) => generator::run(&args, &mut out),
+        Command::Status(args) => status::run(&args, &mut out),
         Command::Report(args) => report::run(&args, &mut out),
         #[cfg(feature = "train")]
         Command::Train(args) => train::run(&args, &mut out),

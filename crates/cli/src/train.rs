@@ -1,50 +1,46 @@
 //! `scalerl train`: from a recipe to a run folder.
 //!
 //! Resolve the recipe, see that the folder can be used (`place.rs`), read the problems
-//! (`material.rs`), prepare the policy (`policy.rs`), render prompts (`rendering.rs`), connect to vLLM
-//! servers where they write (`servers.rs`), then hand
-//! generator, trainer, prompts and judge to the engine and show what happens (`live.rs`). In this
-//! order, so that whatever can be refused is refused before a warm-up is paid for. `--dry-run` says
-//! what would happen (`plan.rs`).
+//! (`material.rs`), prepare the policy (`policy.rs`), render prompts (`rendering.rs`), then hand
+//! generator (`servers.rs` where vLLM writes), trainer, prompts and judge to the engine (`conduct.rs`)
+//! and show what happens (`live.rs`). In this order, so that whatever can be refused is refused before
+//! a warm-up is paid for. `--dry-run` says what would happen (`plan.rs`). With several processes this
+//! one may be another part of the run (`cluster.rs`).
 
-mod environment;
+pub(crate) mod cluster;
+mod conduct;
+pub(crate) mod environment;
 mod live;
 mod material;
 mod place;
 mod plan;
 mod policy;
-mod rendering;
+pub(crate) mod rendering;
 mod servers;
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-use scalerl_engine::task::TaskPrompts;
-use scalerl_engine::{
-    Deadlines, Devices, EngineError, OwnThread, Run, RunEnd, Settings, on_signals,
-};
+use anyhow::Result;
+use scalerl_engine::RunEnd;
 use scalerl_journal::{RunFolder, StopReason};
-use scalerl_model::config::ModelConfig;
-use scalerl_model::tch::{Device, Kind};
-use scalerl_model::train::ComputeKind;
+use scalerl_model::tch::Device;
 use scalerl_model::{device, shim};
-use scalerl_recipe::{GeneratorChoice, OffPolicy, Recipe, Resolved};
-use scalerl_rollout::{Generator, Trainer};
-use scalerl_worker::flops::{SequenceSize, forward_flops};
-use scalerl_worker::options::{cache_after_exchange, generator_options, learner_options};
-use scalerl_worker::vllm::Notice;
-use scalerl_worker::{LocalGenerator, LocalGeneratorSetup, LocalTrainer, Shelf};
-use tokio::sync::mpsc::{self, Receiver};
 
-use crate::failure::{BadInput, Failed};
+use crate::failure::BadInput;
+use crate::generator::Role;
 use crate::recipe::resolve;
-use environment::{environment, now, threads};
+use cluster::{Part, own_device};
+use conduct::{Parts, conduct};
+use environment::environment;
 use material::Material;
 use place::{Place, resumed_recipe};
 use policy::Policy;
 use rendering::Renderer;
+
+/// For a trainer that warms its model up first.
+const PATIENCE: Duration = Duration::from_hours(24);
 
 /// Options of `train`.
 #[derive(Debug, clap::Args)]
@@ -70,6 +66,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
+    cluster::processes::end_with_owner()?;
     let device = device::parse(&args.device).map_err(BadInput::new)?;
     let recipe = match &args.resume {
         Some(folder) => resumed_recipe(folder, &args.recipes, &args.set)?,
@@ -78,11 +75,27 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     if args.dry_run {
         return plan::print(&recipe, device, out);
     }
+    let lead = match Part::of(&recipe)? {
+        Part::Lead(lead) => lead,
+        Part::Follow(launch) => {
+            let device = own_device(&args.device, device, launch.local_rank);
+            return cluster::follow::run(&recipe, &launch, device, args.resume.as_deref());
+        }
+        Part::Generate { name, own_name, local_rank } => {
+            let device = own_device(&args.device, device, local_rank);
+            let url = cluster::redis(&recipe)?;
+            return Role { url, name, own_name, device, patience: PATIENCE }.play();
+        }
+    };
     let has_end = recipe.budget.has_limit() || recipe.stopping.target.is_some();
     if !has_end && recipe.stopping.forecast_gain.is_none() {
         return Err(BadInput::new("the recipe has no end: [budget] and [stopping] are unset")
             .hint("--set budget.steps=100, budget.device_hours=…, or stopping.forecast_gain=0.005")
             .into());
+    }
+    if lead.generators > 0 {
+        // Known before anything is spent.
+        cluster::redis(&recipe)?;
     }
     let place = match &args.resume {
         Some(folder) => Place::resumed(folder)?,
@@ -100,7 +113,11 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     material::record(&problems, &record)?;
     policy.record(folder.path())?;
     writeln!(std::io::stderr(), "run folder: {}", folder.path().display())?;
-    let generator_device = generator_device(&args.device, device);
+    // Ranks have a GPU each; one more is nobody's to take.
+    let generator_device = match &lead.ranks {
+        Some(_) => device,
+        None => generator_device(&args.device, device),
+    };
     let parts = Parts {
         folder,
         recipe: &recipe,
@@ -108,7 +125,9 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         renderer,
         material,
         device,
+        device_name: &args.device,
         generator_device,
+        lead,
     };
     let end = conduct(parts)?;
     if let Device::Cuda(_) = device {
@@ -125,160 +144,6 @@ const GIB: f64 = (1_u64 << 30) as f64;
 fn generator_device(named: &str, trainer: Device) -> Device {
     let is_free = matches!(named, "auto" | "cuda") && device::open().cuda_devices >= 2;
     if is_free && trainer == Device::Cuda(0) { Device::Cuda(1) } else { trainer }
-}
-
-/// CPU threads of generator and trainer: all for both where they take turns.
-fn share_of_threads(recipe: &Recipe, device: Device) -> (Option<usize>, Option<usize>) {
-    let takes_turns = match recipe.objective.off_policy {
-        OffPolicy::Pipeline { steps_behind } => steps_behind == 0,
-        OffPolicy::PpoOffPolicy { .. } => true,
-    };
-    let all = threads();
-    if device != Device::Cpu || takes_turns || all == 1 {
-        return (None, None);
-    }
-    (Some(all / 2), Some(all - all / 2))
-}
-
-/// What a run is made of, once everything is read.
-struct Parts<'a> {
-    folder: RunFolder,
-    recipe: &'a Resolved,
-    policy: &'a Policy,
-    renderer: Renderer,
-    material: Material,
-    /// The trainer's.
-    device: Device,
-    generator_device: Device,
-}
-
-fn conduct(parts: Parts) -> Result<RunEnd> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
-    let Parts { recipe, policy, device, generator_device, .. } = parts;
-    let shelf = Shelf::new();
-    let is_local = recipe.pipeline.generator == GeneratorChoice::Local;
-    let (generator_threads, trainer_threads) =
-        if is_local { share_of_threads(recipe, device) } else { (None, None) };
-    let trainer = LocalTrainer::try_new(recipe, policy.load(Kind::Float, device)?, shelf.clone())?
-        .with_threads(trainer_threads);
-    let kind = match learner_options(recipe, device).compute {
-        ComputeKind::BFloat16 => Kind::BFloat16,
-        ComputeKind::Float32 => Kind::Float,
-    };
-    let model = policy.load(kind, generator_device)?;
-    let config = model.config.clone();
-    let (tell, notices) = mpsc::unbounded_channel();
-    let renderer = &parts.renderer;
-    if is_local {
-        let generator = LocalGenerator::start(LocalGeneratorSetup {
-            options: generator_options(recipe, &config, generator_device),
-            model,
-            tokenizer: renderer.tokenizer.clone(),
-            stop_tokens: renderer.tokenizer.ends().iter().map(|id| *id as u32).collect(),
-            cache_after_exchange: cache_after_exchange(recipe),
-            shelf,
-            threads: generator_threads,
-        })?;
-        let devices = if generator_device == device {
-            Devices::Shared { count: 1.0 }
-        } else {
-            Devices::Apart { generator: 1.0, trainer: 1.0 }
-        };
-        return runtime.block_on(engage(parts, generator, trainer, devices, &config, notices));
-    }
-    let sets = &parts.material.evaluation_sets;
-    let servers = servers::Servers {
-        recipe,
-        renderer,
-        run: parts.folder.path(),
-        prompts: sets.first().map_or(&[][..], |set| &set.prompts),
-    };
-    let (generator, trainer) = runtime.block_on(servers.connect(model, trainer, tell))?;
-    let devices = Devices::Apart { generator: generator.devices() as f64, trainer: 1.0 };
-    runtime.block_on(engage(parts, generator, trainer, devices, &config, notices))
-}
-
-/// Hands everything to the engine and shows what happens.
-async fn engage<G: Generator, T: Trainer>(
-    parts: Parts<'_>,
-    generator: G,
-    trainer: T,
-    devices: Devices,
-    config: &ModelConfig,
-    mut notices: mpsc::UnboundedReceiver<Notice>,
-) -> Result<RunEnd> {
-    let Parts { folder, recipe, renderer, material, .. } = parts;
-    let (grader, pool, evaluation_sets) = material.into_grader(recipe);
-    let settings = Settings {
-        recipe: (**recipe).clone(),
-        phrases: renderer.phrases(recipe)?,
-        evaluation_sets,
-        devices,
-        generator_flops_per_token: forward_flops(config, SequenceSize { tokens: 1, scored: 1 }),
-        verdicts_at_once: material::judges(),
-        deadlines: Deadlines::default(),
-        now: now(),
-    };
-    let render = move |row: &_| {
-        renderer.render(row).expect("every prompt was rendered once, when the data was read")
-    };
-    let prompts =
-        TaskPrompts::new(pool, recipe.seed, &recipe.objective.curriculum, Box::new(render));
-    let (tell, mut events) = mpsc::unbounded_channel();
-    let mut live = live::Live::new(&recipe.budget);
-    let (stop, mut asked) = stopping(on_signals()?);
-    let shown = tokio::spawn(async move {
-        loop {
-            tokio::select! {
-                event = events.recv() => match event {
-                    Some(event) => live.show(&event),
-                    None => break,
-                },
-                Some(()) = asked.recv() => live.say_stopping(),
-                Some(notice) = notices.recv() => live.say(&notice.to_string()),
-            }
-        }
-    });
-    let ended = scalerl_engine::run(
-        folder,
-        Run {
-            settings,
-            generator: Arc::new(generator),
-            trainer: OwnThread::start(trainer)?,
-            prompts,
-            grader: Arc::new(grader),
-            stop,
-            observer: Some(tell),
-        },
-    )
-    .await;
-    // The engine has dropped the other end, so this ends too.
-    shown.await.ok();
-    ended.map_err(failed)
-}
-
-/// Requests to stop, for the engine and, a second time, for the screen.
-fn stopping(mut signals: Receiver<()>) -> (Receiver<()>, Receiver<()>) {
-    let ((ask, asked), (tell, told)) = (mpsc::channel(1), mpsc::channel(1));
-    // Ends with the runtime.
-    tokio::spawn(async move {
-        while signals.recv().await.is_some() {
-            // Whoever is gone needs no telling.
-            tell.send(()).await.ok();
-            ask.send(()).await.ok();
-        }
-    });
-    (asked, told)
-}
-
-/// An error of a run, with what to do next.
-fn failed(error: EngineError) -> anyhow::Error {
-    let hint = error.hint();
-    Failed::new(error, hint).into()
 }
 
 fn finish(end: &RunEnd, out: &mut dyn Write) -> Result<()> {

@@ -63,6 +63,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         prompts: fake::FakePrompts::new(4096),
         grader: Arc::new(fake::FakeGrader::new(3, Duration::from_millis(200))),
         stop: never(),
+        fleet: None,
         observer: None,
     };
     let runtime =

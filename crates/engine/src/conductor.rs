@@ -21,7 +21,9 @@ use std::{
     sync::Arc,
 };
 
-use scalerl_journal::{Checkpoints, EvaluationPoint, ForecastReport, Ledger, StopReason};
+use scalerl_journal::{
+    Checkpoints, EvaluationPoint, FleetChange, ForecastReport, Ledger, StopReason, What,
+};
 use scalerl_rollout::{Generator, GroupId, PolicyVersion, WeightHandle};
 use tokio::{
     select,
@@ -157,6 +159,8 @@ pub(crate) struct Conductor<G, S, P, R> {
     /// Asks for an end; closed when nobody can ask any more.
     stop: mpsc::Receiver<()>,
     is_stop_open: bool,
+    /// What becomes of other processes; `None` when nobody can tell any more.
+    fleet: Option<mpsc::UnboundedReceiver<FleetChange>>,
 
     next_group: u64,
     /// Half written when an earlier process ended; sampled again before any new prompt.
@@ -221,6 +225,10 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             Some(done) = self.work.join_next() => self.on_done(done)?,
             Some(done) = self.rollouts.join_next() => self.on_sampled(done)?,
             asked = self.stop.recv(), if self.is_stop_open => self.on_asked(asked),
+            change = next_change(&mut self.fleet), if self.fleet.is_some() => match change {
+                Some(change) => self.pen.write(What::Fleet(change))?,
+                None => self.fleet = None,
+            },
             () = sleep_until(limit.unwrap_or_else(Instant::now)), if limit.is_some() => {
                 self.on_time_limit();
             }
@@ -286,4 +294,10 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
 /// The seat again, unless its trainer has stopped answering: nothing can be saved from it then.
 fn answering<S, A>(seat: S, result: &Result<A, EngineError>) -> Option<S> {
     (!matches!(result, Err(EngineError::Late { .. }))).then_some(seat)
+}
+
+async fn next_change(
+    fleet: &mut Option<mpsc::UnboundedReceiver<FleetChange>>,
+) -> Option<FleetChange> {
+    fleet.as_mut()?.recv().await
 }

@@ -33,6 +33,7 @@ mod conductor;
 mod error;
 mod evaluate;
 pub mod fake;
+pub mod fleet;
 mod forecast;
 mod groups;
 mod meter;
@@ -51,7 +52,7 @@ mod window;
 
 use std::{path::PathBuf, sync::Arc};
 
-use scalerl_journal::{Event, Ledger, RunFolder, StopReason};
+use scalerl_journal::{Event, FleetChange, Ledger, RunFolder, StopReason};
 use scalerl_rollout::{Generator, PolicyVersion};
 use tokio::sync::mpsc;
 
@@ -79,6 +80,8 @@ pub struct Run<G, S, P, R> {
     pub grader: Arc<R>,
     /// A message asks the run to finish its step, save and end. Closing it asks for nothing.
     pub stop: mpsc::Receiver<()>,
+    /// What becomes of the run's other processes, for the journal; `None` where there are none.
+    pub fleet: Option<mpsc::UnboundedReceiver<FleetChange>>,
     /// Gets every event as it is written, for a terminal.
     pub observer: Option<mpsc::UnboundedSender<Event>>,
 }

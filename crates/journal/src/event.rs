@@ -11,7 +11,7 @@
 use scalerl_rollout::{GroupId, PolicyVersion, PromptId, StepReport};
 use serde::{Deserialize, Serialize};
 
-use crate::{ledger::Ledger, points::Axis};
+use crate::{fleet::FleetChange, ledger::Ledger, points::Axis};
 
 /// Number of the format this release writes.
 pub(crate) const FORMAT: u32 = 1;
@@ -46,6 +46,8 @@ pub enum What {
     VerifierFailed { group: GroupId, completion: u32, reason: String },
     /// Session: a generator failed on a group, or in an evaluation, and was asked again.
     GeneratorRetried { group: Option<GroupId>, attempt: u32, reason: String },
+    /// Session: a process of the run's fleet is in another state.
+    Fleet(FleetChange),
     /// One optimizer step.
     Step { lag: u64, batch: BatchReport, report: StepReport, ledger: Ledger },
     /// A batch in which nothing carried loss: no step was taken.
@@ -261,6 +263,7 @@ impl What {
                 | Self::Resumed { .. }
                 | Self::SampledAgain { .. }
                 | Self::GeneratorRetried { .. }
+                | Self::Fleet(_)
                 | Self::Adopted { .. }
                 | Self::Checkpoint { .. }
                 | Self::Stopped { .. }

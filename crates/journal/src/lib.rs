@@ -9,6 +9,7 @@
 //!   points.SET.jsonl   the same for every other evaluation set
 //!   samples/           completions to read, one file per evaluation
 //!   checkpoints/       step-000042/ …                  appear whole or not at all
+//!   fleet.json         processes of a cluster, now     written anew every few seconds
 //!   run.lock           held by the process that writes
 //! ```
 //!
@@ -27,6 +28,7 @@ mod checkpoint;
 mod durable;
 mod error;
 mod event;
+mod fleet;
 mod folder;
 mod history;
 mod ledger;
@@ -41,6 +43,7 @@ pub use event::{
     BadSign, BatchReport, Event, Fate, ForecastReport, GroupReport, PassAt, Place, SetReport,
     StopReason, What,
 };
+pub use fleet::{FleetChange, FleetMember, FleetState, FleetTable};
 pub use folder::{Environment, RunFolder};
 pub use history::History;
 pub use ledger::{Ledger, RoleSeconds};

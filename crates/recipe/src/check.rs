@@ -48,6 +48,7 @@ pub(crate) fn check(recipe: &Recipe, layers: &Node) -> Result<(), RecipeError> {
         a_new_model_has_a_shape,
         a_new_model_has_tokens,
         synthetic_problems_think_in_their_own_tags,
+        silence_is_noticed_in_order,
     ];
     for check in checks {
         check(recipe).map_err(|refusal| {
@@ -77,6 +78,14 @@ fn distance_from_user(place: &Place) -> u8 {
 
 fn servers_have_addresses(recipe: &Recipe) -> Verdict {
     let GeneratorChoice::Vllm { urls, .. } = &recipe.pipeline.generator else { return Ok(()) };
+    if recipe.cluster.generators > 0 {
+        return refuse(
+            "cluster.generators",
+            "pipeline.generator",
+            "vLLM servers write the completions, so other generators would have nothing to do",
+            "set cluster.generators = 0, or pipeline.generator = \"local\"",
+        );
+    }
     let (key, other) = ("pipeline.generator.urls", "pipeline.generator");
     let remedy = "name each server once, as in urls = [\"http://10.0.0.7:8000\"]";
     if urls.is_empty() {
@@ -124,6 +133,27 @@ fn cut_distributions_have_no_ratio(recipe: &Recipe) -> Verdict {
             "both sides of the ratio must be of the distribution that was sampled from, and the \
              trainer cannot rebuild which tokens the generator cut away",
             "leave top_p at 1 and top_k at 0 in training, or set objective.surrogate = \"none\"",
+        );
+    }
+    Ok(())
+}
+
+fn silence_is_noticed_in_order(recipe: &Recipe) -> Verdict {
+    let cluster = &recipe.cluster;
+    if cluster.suspect_s <= cluster.heartbeat_s {
+        return refuse(
+            "cluster.suspect_s",
+            "cluster.heartbeat_s",
+            "a generator would be suspect between two signs of life",
+            "set cluster.suspect_s to a few times cluster.heartbeat_s",
+        );
+    }
+    if cluster.dead_s <= cluster.suspect_s {
+        return refuse(
+            "cluster.dead_s",
+            "cluster.suspect_s",
+            "a generator would be given up before it is suspect",
+            "set cluster.dead_s to a few times cluster.suspect_s",
         );
     }
     Ok(())

@@ -33,6 +33,7 @@ pub use load::{Override, Resolved, Source};
 pub use reference::reference_page;
 pub use sections::{
     budget::{Axis, Budget},
+    cluster::Cluster,
     evaluation::Evaluation,
     format::{Format, Thinking},
     model::{Compute, Model, Weights},
@@ -83,5 +84,7 @@ section! {
         stopping: Stopping = Stopping::default();
         /// What is left on disk.
         output: Output = Output::default();
+        /// One process or several.
+        cluster: Cluster = Cluster::default();
     }
 }

@@ -10,8 +10,8 @@
 //! [`LocalTrainer`] is `scalerl_rollout::Trainer` on the model of this process, [`LocalGenerator`]
 //! `scalerl_rollout::Generator` on a copy of it; [`Shelf`] is where the one leaves weights for the
 //! other. [`ranks`] is the same trainer as several processes, [`channel`] the way of its weights to
-//! generators in theirs. [`VllmGenerator`] is a generator on vLLM servers, [`WeightFolder`] the way of
-//! the weights there.
+//! generators in theirs, [`remote`] the way of requests and completions. [`VllmGenerator`] is a
+//! generator on vLLM servers, [`WeightFolder`] the way of the weights there.
 //!
 //! Not here: what a batch is made of (`objective::plan`), when a step is taken (`engine`), the
 //! network and the optimizer (`model`).
@@ -19,11 +19,13 @@
 pub mod channel;
 pub mod flops;
 pub mod generator;
+pub mod host;
 pub mod loss;
 pub mod micro_batch;
 pub mod options;
 mod policy;
 pub mod ranks;
+pub mod remote;
 pub mod shelf;
 pub mod trainer;
 pub mod vllm;
@@ -33,4 +35,4 @@ pub use generator::{GeneratorStats, LocalGenerator, LocalGeneratorSetup};
 pub use shelf::{Form, Shelf, ShelfError, Weights};
 pub use trainer::LocalTrainer;
 pub use vllm::{VllmGenerator, VllmSetup};
-pub use weight_folder::{FolderTrainer, WeightFolder};
+pub use weight_folder::{FolderTrainer, HoldsModel, WeightFolder};

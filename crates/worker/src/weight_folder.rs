@@ -8,7 +8,7 @@
 //! server finds it whole or not at all. The one before stays until the next: a server that is late
 //! may be reading it still. Older ones are removed.
 //!
-//! [`FolderTrainer`] is the local trainer with this in place of the shelf.
+//! [`FolderTrainer`] is a trainer with this in place of the shelf.
 
 use std::fs::{self, File};
 use std::io;
@@ -88,19 +88,35 @@ fn is_publication(name: &str) -> bool {
         })
 }
 
-/// The local trainer, for generators that read weights from a folder.
-pub struct FolderTrainer {
-    inner: LocalTrainer,
+/// A trainer whose process has the whole policy, as it computes with it.
+pub trait HoldsModel: Trainer {
+    fn version(&self) -> PolicyVersion;
+    fn model(&self) -> &Model;
+}
+
+impl HoldsModel for LocalTrainer {
+    fn version(&self) -> PolicyVersion {
+        Self::version(self)
+    }
+
+    fn model(&self) -> &Model {
+        Self::model(self)
+    }
+}
+
+/// A trainer, for generators that read weights from a folder.
+pub struct FolderTrainer<T> {
+    inner: T,
     folder: WeightFolder,
 }
 
-impl FolderTrainer {
-    pub fn new(inner: LocalTrainer, folder: WeightFolder) -> Self {
+impl<T: HoldsModel> FolderTrainer<T> {
+    pub fn new(inner: T, folder: WeightFolder) -> Self {
         Self { inner, folder }
     }
 }
 
-impl Trainer for FolderTrainer {
+impl<T: HoldsModel> Trainer for FolderTrainer<T> {
     fn step(&mut self, batch: &TrainBatch) -> Result<StepReport, TrainerError> {
         self.inner.step(batch)
     }

@@ -153,6 +153,11 @@ impl Live {
             What::GeneratorRetried { attempt, reason, .. } => {
                 self.screen.say(&format!("generator asked again (attempt {attempt}): {reason}"));
             }
+            What::Fleet(change) => {
+                let from = change.from.map_or_else(|| "new".to_owned(), |from| from.to_string());
+                let (name, to, reason) = (&change.name, change.to, &change.reason);
+                self.screen.say(&format!("{name}: {from} -> {to}: {reason}"));
+            }
             What::Resumed { version, buffered_groups, .. } => {
                 self.before = None;
                 self.screen.say(&format!(

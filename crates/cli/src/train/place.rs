@@ -13,7 +13,7 @@ use crate::failure::BadInput;
 use crate::recipe::resolve;
 
 /// Keys that a resumed run may have otherwise than before.
-const MAY_CHANGE: [&str; 4] = ["budget.", "stopping.", "output.", "pipeline.generator"];
+const MAY_CHANGE: [&str; 5] = ["budget.", "cluster.", "stopping.", "output.", "pipeline.generator"];
 
 /// The folder of a run.
 #[derive(Debug)]
@@ -87,8 +87,8 @@ pub(crate) fn resumed_recipe(folder: &Path, names: &[String], set: &[String]) ->
             refused.left,
             refused.right
         );
-        let hint = "a resumed run may change [budget], [stopping], [output] and pipeline.generator \
-                    only; start a new run for anything else";
+        let hint = "a resumed run may change [budget], [cluster], [stopping], [output] and \
+                    pipeline.generator only; start a new run for anything else";
         return Err(BadInput::new(message).hint(hint).into());
     }
     Ok(after)

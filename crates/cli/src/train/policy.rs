@@ -56,11 +56,15 @@ impl Policy {
     /// Keeps what the run in this folder starts from.
     pub(crate) fn record(&self, run: &Path) -> Result<()> {
         let (path, draft) = (run.join(RECORD), run.join(format!("{RECORD}.part")));
-        let folder = std::path::absolute(&self.folder)?;
-        let text = serde_json::to_string_pretty(&Self { folder, random: self.random })?;
+        let text = serde_json::to_string_pretty(&self.everywhere()?)?;
         fs::write(&draft, text + "\n")
             .and_then(|()| fs::rename(&draft, &path))
             .with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// The same for another process, whatever folder that is started in.
+    pub(crate) fn everywhere(&self) -> Result<Self> {
+        Ok(Self { folder: std::path::absolute(&self.folder)?, random: self.random })
     }
 
     /// Finds the model; makes it and warms it up where the recipe says so.

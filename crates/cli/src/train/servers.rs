@@ -17,10 +17,11 @@ use scalerl_rollout::{
 };
 use scalerl_worker::options::head_options;
 use scalerl_worker::vllm::{Notice, measure_agreement};
-use scalerl_worker::{FolderTrainer, LocalTrainer, VllmGenerator, VllmSetup, WeightFolder};
+use scalerl_worker::{FolderTrainer, VllmGenerator, VllmSetup, WeightFolder};
 use tokio::sync::mpsc;
 
 use crate::failure::{BadInput, Failed};
+use crate::train::cluster::roles::AnyTrainer;
 use crate::train::rendering::Renderer;
 
 /// Prompts that the check of log-probs uses, completions of each, and their tokens.
@@ -45,9 +46,9 @@ impl Servers<'_> {
     pub(crate) async fn connect(
         &self,
         model: Model,
-        trainer: LocalTrainer,
+        trainer: AnyTrainer,
         notices: mpsc::UnboundedSender<Notice>,
-    ) -> Result<(VllmGenerator, FolderTrainer)> {
+    ) -> Result<(VllmGenerator, FolderTrainer<AnyTrainer>)> {
         let GeneratorChoice::Vllm { weights_folder, logprob_tolerance, .. } =
             &self.recipe.pipeline.generator
         else {

@@ -1,17 +1,18 @@
 //! No prompt lost, none trained on twice: what must be true of every folder that a run leaves.
 //!
-//! Also used by the tests of other generators (`../vllm`).
+//! Also used by the tests of other generators (`../vllm`) and of several processes (`../cluster`).
 
 use std::collections::BTreeSet;
 
-use scalerl_journal::{Event, Fate, Place, Reading, What};
+use scalerl_journal::{Checkpoint, Event, Fate, History, Place, Reading, What, read_events};
 
 /// What must be true of every run that has ended: steps follow each other, each group is judged
 /// once and trained on once, what was handed out and not judged is in the last checkpoint.
 /// Returns all hand-outs.
 pub(crate) fn audit(reading: &Reading, steps_behind: u64) -> BTreeSet<Place> {
+    let newest = reading.checkpoints.last().expect("a run that ends leaves a checkpoint");
     let (mut steps, mut places, mut waiting) = (0, BTreeSet::new(), BTreeSet::new());
-    for Event { what, .. } in &reading.history.events {
+    for Event { what, .. } in &until(newest).events {
         match what {
             What::Group(report) => {
                 assert!(places.insert(report.place), "{:?} was judged twice", report.place);
@@ -35,11 +36,13 @@ pub(crate) fn audit(reading: &Reading, steps_behind: u64) -> BTreeSet<Place> {
             _ => {}
         }
     }
-    let newest = reading.checkpoints.last().expect("a run that ends leaves a checkpoint");
     for checkpoint in &reading.checkpoints {
         checkpoint.verify().unwrap();
     }
-    assert_eq!(newest.version.0, steps, "the last step is saved");
+    assert_eq!(newest.version.0, steps, "the checkpoint is of the step it names");
+    let is_step = |event: &&Event| matches!(event.what, What::Step { .. });
+    let taken = reading.history.events.iter().filter(is_step).count() as u64;
+    assert_eq!(steps, taken, "the last step is saved");
     for line in String::from_utf8(newest.read("groups.jsonl").unwrap()).unwrap().lines() {
         let group: serde_json::Value = serde_json::from_str(line).unwrap();
         if group["judged"].is_null() || group["stage"] == "arrived" {
@@ -52,6 +55,18 @@ pub(crate) fn audit(reading: &Reading, steps_behind: u64) -> BTreeSet<Place> {
     }
     assert!(waiting.is_empty(), "judged, never trained on and not buffered: {waiting:?}");
     places
+}
+
+/// The journal at the moment of a checkpoint: groups judged while it was being written come after,
+/// and are in flight in it.
+fn until(checkpoint: &Checkpoint) -> History {
+    let state: serde_json::Value =
+        serde_json::from_slice(&checkpoint.read("state.json").unwrap()).unwrap();
+    let kept = state["kept"].as_u64().unwrap() as usize;
+    let run = checkpoint.path.parent().unwrap().parent().unwrap();
+    let mut lines = read_events(&run.join("events.jsonl")).unwrap();
+    lines.truncate(kept);
+    History::of(lines)
 }
 
 /// Every position of the epochs was handed out, none left out.

@@ -63,6 +63,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             seat: Some(run.trainer),
             stop: run.stop,
             is_stop_open: true,
+            fleet: run.fleet,
             next_group: 0,
             again: VecDeque::new(),
             in_flight: BTreeMap::new(),

@@ -150,6 +150,7 @@ impl Rig {
             prompts: self.prompts.clone(),
             grader: Arc::new(grader),
             stop,
+            fleet: None,
             observer: None,
         }
     }

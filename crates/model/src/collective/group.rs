@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tch::{Device, Tensor};
 
-use super::store::{Store, text};
+use super::store::{GRACE, Store, text};
 use super::{CollectiveError, milliseconds, timed};
 use crate::device;
 use crate::shim::{Handle, handle, handles};
@@ -127,9 +127,10 @@ impl Group {
         let prefix = text(name);
         let act = || format!("forming group `{name}` as rank {rank} of {size}");
         let (own, all) = (rank as c_int, size as c_int);
-        // Meeting takes at most the timeout, connecting as much again.
-        let patience = 2 * timeout + Duration::from_secs(1);
-        let raw = store.call(act, timeout, patience, move |store| {
+        // Gloo waits for each of its peers for as long as for all of them. On a connection of its own,
+        // so that whoever does not come costs this group and not the store.
+        let line = store.another()?;
+        let raw = line.call(act, timeout, timeout + GRACE, move |store| {
             let address = address.as_ref().map_or(std::ptr::null(), |address| address.as_ptr());
             let (wait, mut raw) = (milliseconds(timeout), std::ptr::null_mut());
             let out = &raw mut raw;
@@ -257,12 +258,12 @@ mod tests {
 
     /// Runs `act` as every rank of a group, each on a thread; returns what each said.
     fn ranks<T: Send + 'static>(size: usize, act: fn(Group) -> T) -> Vec<T> {
-        let server = Store::listen("127.0.0.1", 0, SOON).unwrap();
+        let server = Store::listen("127.0.0.1", 0, None, SOON).unwrap();
         let port = server.server().port();
         let threads: Vec<_> = (0..size)
             .map(|rank| {
                 std::thread::spawn(move || {
-                    let store = Store::connect("127.0.0.1", port, SOON).unwrap();
+                    let store = Store::connect("127.0.0.1", port, None, SOON).unwrap();
                     let place = (rank, size);
                     act(Group::form(&store, "test", place, Transport::Gloo, SOON).unwrap())
                 })
@@ -331,7 +332,7 @@ mod tests {
 
     #[test]
     fn a_group_whose_other_half_never_comes_is_an_error_in_time() {
-        let store = Store::listen("127.0.0.1", 0, SOON).unwrap();
+        let store = Store::listen("127.0.0.1", 0, None, SOON).unwrap();
         let soon = Duration::from_millis(500);
         let started = std::time::Instant::now();
         let error = Group::form(&store, "half", (0, 2), Transport::Gloo, soon).unwrap_err();

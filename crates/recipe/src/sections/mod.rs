@@ -1,6 +1,7 @@
 //! The sections of a recipe, one file each.
 
 pub mod budget;
+pub mod cluster;
 pub mod evaluation;
 pub mod format;
 pub mod model;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use scalerl_model::collective::{CollectiveError, Group, Store, Transport};
+use scalerl_model::collective::{CollectiveError, Group, Store, Token, Transport};
 use scalerl_model::shim;
 use scalerl_rollout::{PolicyVersion, WeightHandle};
 
@@ -47,13 +47,13 @@ pub struct WeightMember {
 impl WeightMember {
     /// Joins the channel at `address:port` to receive weights of this form; `name` is for people.
     pub fn join(
-        (address, port): (&str, u16),
+        (address, port, token): (&str, u16, &Token),
         name: &str,
         form: Form,
         shelf: Arc<Shelf>,
         options: ChannelOptions,
     ) -> Result<Self, ChannelError> {
-        let store = Store::connect(address, port, options.meeting)?;
+        let store = Store::connect(address, port, Some(token), options.meeting)?;
         let id = store.add(notes::TICKETS, 1)? as u64;
         let name = name.to_owned();
         let (round, newest, group) = (0, None, None);
@@ -136,8 +136,9 @@ impl WeightMember {
         let memory = self.shelf.spare(&self.form)?;
         if self.group.as_ref().is_none_or(|(number, _)| *number != epoch) {
             self.group = None;
-            let (name, timeout) = (notes::group(epoch), self.options.transfer);
-            let group = Group::form(&self.store, &name, place, transport, timeout)?;
+            let (name, forming) = (notes::group(epoch), self.options.forming());
+            let mut group = Group::form(&self.store, &name, place, transport, forming)?;
+            group.set_timeout(self.options.transfer);
             self.group = Some((epoch, group));
         }
         let (_, group) = self.group.as_ref().expect("formed above");

@@ -39,7 +39,7 @@ impl Generator for Served {
     }
 }
 
-async fn pair() -> (Served, FolderTrainer) {
+async fn pair() -> (Served, FolderTrainer<LocalTrainer>) {
     let place = tempfile::tempdir().unwrap();
     let trainer = LocalTrainer::try_new(&tiny::recipe(), tiny::model(1), Shelf::new()).unwrap();
     let folder = WeightFolder::open(place.path()).unwrap();
@@ -53,9 +53,9 @@ async fn pair() -> (Served, FolderTrainer) {
 
 impl Subject for Servers {
     type Generator = Served;
-    type Trainer = FolderTrainer;
+    type Trainer = FolderTrainer<LocalTrainer>;
 
-    fn pair(&self) -> (Served, FolderTrainer) {
+    fn pair(&self) -> (Served, FolderTrainer<LocalTrainer>) {
         block_in_place(|| Handle::current().block_on(pair()))
     }
 

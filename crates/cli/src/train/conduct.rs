@@ -1,0 +1,353 @@
+//! From everything that was read to a run that goes on: generator and trainer, here or in other
+//! processes, handed to the engine.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use scalerl_engine::task::TaskPrompts;
+use scalerl_engine::{
+    Deadlines, Devices, EngineError, OwnThread, Run, RunEnd, Settings, on_signals,
+};
+use scalerl_journal::{FleetChange, RunFolder};
+use scalerl_model::folder::Model;
+use scalerl_model::tch::{Device, Kind};
+use scalerl_model::train::ComputeKind;
+use scalerl_recipe::{GeneratorChoice, OffPolicy, Recipe, Resolved};
+use scalerl_rollout::{Generator, Trainer};
+use scalerl_worker::flops::{SequenceSize, forward_flops};
+use scalerl_worker::options::{cache_after_exchange, generator_options, learner_options};
+use scalerl_worker::ranks::{RankedTrainer, Roll, Team};
+use scalerl_worker::remote::RedisGenerator;
+use scalerl_worker::vllm::Notice;
+use scalerl_worker::{LocalGenerator, LocalGeneratorSetup, LocalTrainer, Shelf};
+use tokio::sync::mpsc::{self, Receiver};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::cluster::processes::{Processes, threads_each};
+use super::cluster::roles::AnyTrainer;
+use super::cluster::watch::Watch;
+use super::cluster::{Lead, rank_deadlines, remote, session_name};
+use super::environment::{now, threads};
+use super::live;
+use super::material::{self, Material};
+use super::policy::Policy;
+use super::rendering::Renderer;
+use super::servers::Servers;
+use crate::failure::Failed;
+
+/// What a run is made of, once everything is read.
+pub(super) struct Parts<'a> {
+    pub(super) folder: RunFolder,
+    pub(super) recipe: &'a Resolved,
+    pub(super) policy: &'a Policy,
+    pub(super) renderer: Renderer,
+    pub(super) material: Material,
+    /// The trainer's.
+    pub(super) device: Device,
+    /// The generator's, where it is in this process.
+    pub(super) generator_device: Device,
+    /// As the user named it, for processes that are started.
+    pub(super) device_name: &'a str,
+    pub(super) lead: Lead,
+}
+
+/// CPU threads of generator and trainer: all for both where they take turns.
+fn share_of_threads(recipe: &Recipe, device: Device) -> (Option<usize>, Option<usize>) {
+    let takes_turns = match recipe.objective.off_policy {
+        OffPolicy::Pipeline { steps_behind } => steps_behind == 0,
+        OffPolicy::PpoOffPolicy { .. } => true,
+    };
+    let all = threads();
+    if device != Device::Cpu || takes_turns || all == 1 {
+        return (None, None);
+    }
+    (Some(all / 2), Some(all - all / 2))
+}
+
+impl Parts<'_> {
+    /// Trains here, or leads the ranks, which are started where nobody else does.
+    fn trainer(&self, shelf: &Arc<Shelf>, processes: &mut Processes) -> Result<AnyTrainer> {
+        let (recipe, lead) = (self.recipe, &self.lead);
+        let model = self.policy.load(Kind::Float, self.device)?;
+        let Some(launch) = &lead.ranks else {
+            let trainer = LocalTrainer::try_new(recipe, model, shelf.clone())?;
+            let threads = match (lead.generators, self.device) {
+                (0, device) => share_of_threads(recipe, device).1,
+                (count, Device::Cpu) if lead.is_starting => Some(threads_each(1 + count as usize)),
+                _ => None,
+            };
+            return Ok(AnyTrainer::Local(Box::new(trainer.with_threads(threads))));
+        };
+        if lead.is_starting {
+            let threads = threads_each(launch.world + lead.generators as usize);
+            processes.start_ranks(launch, self.folder.path(), self.device_name, threads)?;
+        }
+        let team = Team::join(launch, self.device, rank_deadlines(recipe));
+        let team = team.map_err(|error| {
+            let hint = error.hint();
+            Failed::new(error, hint)
+        })?;
+        let trainer = RankedTrainer::lead(recipe, model, team, shelf.clone())?;
+        Ok(AnyTrainer::Ranked(Box::new(trainer)))
+    }
+
+    /// The policy as a generator computes with it.
+    fn generator_model(&self, device: Device) -> Result<Model> {
+        let kind = match learner_options(self.recipe, device).compute {
+            ComputeKind::BFloat16 => Kind::BFloat16,
+            ComputeKind::Float32 => Kind::Float,
+        };
+        self.policy.load(kind, device)
+    }
+
+    /// Generates in this process.
+    fn local_generator(&self, shelf: Arc<Shelf>) -> Result<LocalGenerator> {
+        let (recipe, device) = (self.recipe, self.generator_device);
+        let model = self.generator_model(device)?;
+        let tokenizer = self.renderer.tokenizer.clone();
+        Ok(LocalGenerator::start(LocalGeneratorSetup {
+            options: generator_options(recipe, &model.config, device),
+            model,
+            stop_tokens: tokenizer.ends().iter().map(|id| *id as u32).collect(),
+            tokenizer,
+            cache_after_exchange: cache_after_exchange(recipe),
+            shelf,
+            threads: share_of_threads(recipe, device).0,
+        })?)
+    }
+
+    /// Devices that train.
+    fn trainers(&self) -> f64 {
+        self.lead.ranks.as_ref().map_or(1.0, |launch| launch.world as f64)
+    }
+
+    /// What is held where this process generates.
+    fn devices(&self) -> Devices {
+        let trainer = self.trainers();
+        if self.generator_device == self.device {
+            Devices::Shared { count: trainer }
+        } else {
+            Devices::Apart { generator: 1.0, trainer }
+        }
+    }
+
+    /// Generates in other processes.
+    async fn remote_generator(
+        &self,
+        shelf: Arc<Shelf>,
+        processes: &mut Processes,
+    ) -> Result<Arc<RedisGenerator>> {
+        let (recipe, lead) = (self.recipe, &self.lead);
+        let name = session_name(recipe, lead, self.folder.path());
+        let generator = remote::open(recipe, self.policy, lead, &name, self.device, shelf).await?;
+        if lead.is_starting {
+            remote::start_generators(processes, recipe, lead, &name, self.device_name)?;
+        }
+        writeln!(std::io::stderr(), "generators join with: scalerl generator --name {name}")?;
+        Ok(Arc::new(generator))
+    }
+}
+
+pub(super) fn conduct(parts: Parts) -> Result<RunEnd> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    // Dropped last, however this ends: then all that were started have ended.
+    let mut processes = Processes::default();
+    let shelf = Shelf::new();
+    let trainer = parts.trainer(&shelf, &mut processes)?;
+    runtime.block_on(async {
+        if parts.lead.generators > 0 {
+            return conduct_fleet(parts, trainer, shelf, processes).await;
+        }
+        let (watching, fleet) = match trainer.roll() {
+            Some(roll) => {
+                let (watching, changes) = Watching::start(&parts, None, Some(roll), processes);
+                (Some(watching), Some(changes))
+            }
+            None => (None, None),
+        };
+        let ended = if parts.recipe.pipeline.generator == GeneratorChoice::Local {
+            let (generator, devices) = (parts.local_generator(shelf)?, parts.devices());
+            let news = News { fleet, notices: None };
+            engage(parts, Arc::new(generator), trainer, devices, news).await
+        } else {
+            conduct_servers(parts, trainer, fleet).await
+        };
+        if let Some(watching) = watching {
+            watching.end().await;
+        }
+        ended
+    })
+}
+
+/// With generators in other processes.
+async fn conduct_fleet(
+    parts: Parts<'_>,
+    trainer: AnyTrainer,
+    shelf: Arc<Shelf>,
+    mut processes: Processes,
+) -> Result<RunEnd> {
+    let generator = parts.remote_generator(shelf, &mut processes).await?;
+    let (watching, changes) =
+        Watching::start(&parts, Some(generator.clone()), trainer.roll(), processes);
+    let count = f64::from(parts.lead.generators);
+    let devices = Devices::Apart { generator: count, trainer: parts.trainers() };
+    let news = News { fleet: Some(changes), notices: None };
+    let ended = engage(parts, generator.clone(), trainer, devices, news).await;
+    generator.close().await;
+    watching.end().await;
+    ended
+}
+
+/// With vLLM servers.
+async fn conduct_servers(
+    parts: Parts<'_>,
+    trainer: AnyTrainer,
+    fleet: Option<mpsc::UnboundedReceiver<FleetChange>>,
+) -> Result<RunEnd> {
+    let model = parts.generator_model(parts.generator_device)?;
+    let sets = &parts.material.evaluation_sets;
+    let servers = Servers {
+        recipe: parts.recipe,
+        renderer: &parts.renderer,
+        run: parts.folder.path(),
+        prompts: sets.first().map_or(&[][..], |set| &set.prompts),
+    };
+    let (tell, notices) = mpsc::unbounded_channel();
+    let (generator, trainer) = servers.connect(model, trainer, tell).await?;
+    let count = generator.devices() as f64;
+    let devices = Devices::Apart { generator: count, trainer: parts.trainers() };
+    let news = News { fleet, notices: Some(notices) };
+    engage(parts, Arc::new(generator), trainer, devices, news).await
+}
+
+/// The task that watches other processes.
+struct Watching {
+    /// Dropped to end it.
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Processes>,
+}
+
+impl Watching {
+    fn start(
+        parts: &Parts<'_>,
+        generator: Option<Arc<RedisGenerator>>,
+        roll: Option<Arc<Roll>>,
+        processes: Processes,
+    ) -> (Self, mpsc::UnboundedReceiver<FleetChange>) {
+        let (tell, changes) = mpsc::unbounded_channel();
+        let run = parts.folder.path().to_owned();
+        let watch = Watch::new(parts.recipe, generator, roll, processes, tell, run);
+        let (stop, stopped) = oneshot::channel();
+        (Self { stop, task: tokio::spawn(watch.run(stopped)) }, changes)
+    }
+
+    /// Lets all processes go home, and ends those that do not.
+    async fn end(self) {
+        drop(self.stop);
+        if let Ok(mut processes) = self.task.await {
+            processes.leave();
+        }
+    }
+}
+
+/// What others have to say while a run goes on.
+struct News {
+    /// For the journal.
+    fleet: Option<mpsc::UnboundedReceiver<FleetChange>>,
+    /// For the screen, where there are servers.
+    notices: Option<mpsc::UnboundedReceiver<Notice>>,
+}
+
+/// Hands everything to the engine and shows what happens.
+async fn engage<G: Generator, T: Trainer>(
+    parts: Parts<'_>,
+    generator: Arc<G>,
+    trainer: T,
+    devices: Devices,
+    News { fleet, mut notices }: News,
+) -> Result<RunEnd> {
+    let Parts { folder, recipe, policy, renderer, material, .. } = parts;
+    let (grader, pool, evaluation_sets) = material.into_grader(recipe);
+    let one_token = SequenceSize { tokens: 1, scored: 1 };
+    let settings = Settings {
+        recipe: (**recipe).clone(),
+        phrases: renderer.phrases(recipe)?,
+        evaluation_sets,
+        devices,
+        generator_flops_per_token: forward_flops(&policy.config()?, one_token),
+        verdicts_at_once: material::judges(),
+        deadlines: Deadlines::default(),
+        now: now(),
+    };
+    let render = move |row: &_| {
+        renderer.render(row).expect("every prompt was rendered once, when the data was read")
+    };
+    let prompts =
+        TaskPrompts::new(pool, recipe.seed, &recipe.objective.curriculum, Box::new(render));
+    let (tell, mut events) = mpsc::unbounded_channel();
+    let mut live = live::Live::new(&recipe.budget);
+    let (stop, mut asked) = stopping(on_signals()?);
+    let shown = tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                event = events.recv() => match event {
+                    Some(event) => live.show(&event),
+                    None => break,
+                },
+                Some(()) = asked.recv() => live.say_stopping(),
+                Some(notice) = next_notice(&mut notices) => live.say(&notice.to_string()),
+            }
+        }
+    });
+    let ended = scalerl_engine::run(
+        folder,
+        Run {
+            settings,
+            generator,
+            trainer: OwnThread::start(trainer)?,
+            prompts,
+            grader: Arc::new(grader),
+            stop,
+            fleet,
+            observer: Some(tell),
+        },
+    )
+    .await;
+    // The engine has dropped the other end, so this ends too.
+    shown.await.ok();
+    ended.map_err(failed)
+}
+
+/// Never, where nobody has anything to say.
+async fn next_notice(notices: &mut Option<mpsc::UnboundedReceiver<Notice>>) -> Option<Notice> {
+    match notices {
+        Some(notices) => notices.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Requests to stop, for the engine and, a second time, for the screen.
+fn stopping(mut signals: Receiver<()>) -> (Receiver<()>, Receiver<()>) {
+    let ((ask, asked), (tell, told)) = (mpsc::channel(1), mpsc::channel(1));
+    // Ends with the runtime.
+    tokio::spawn(async move {
+        while signals.recv().await.is_some() {
+            // Whoever is gone needs no telling.
+            tell.send(()).await.ok();
+            ask.send(()).await.ok();
+        }
+    });
+    (asked, told)
+}
+
+/// An error of a run, with what to do next.
+fn failed(error: EngineError) -> anyhow::Error {
+    let hint = error.hint();
+    Failed::new(error, hint).into()
+}

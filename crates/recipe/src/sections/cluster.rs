@@ -1,0 +1,39 @@
+//! `[cluster]`: the run as several processes. Read by `crates/cli`.
+
+use crate::{
+    declare::{declare, section},
+    setting::Rule,
+};
+
+section! {
+    /// The run as several processes. The defaults are one process, which needs no server.
+    pub struct Cluster {
+        /// Processes that train together, data parallel.
+        trainers: u32 = 1, Rule::AtLeast(1.0);
+        /// Processes that generate; 0 generates in the (first) trainer's own.
+        generators: u32 = 0;
+        /// Address of the Redis server that carries requests and completions: redis://HOST:PORT, or
+        /// rediss://… for TLS. Unset: the variable SCALERL_REDIS, which is the place for an address
+        /// with a password, since recipes are kept in run folders.
+        redis: Option<String> = None, Rule::NotEmpty;
+        /// Name under which processes of this run find each other in Redis. Unset: made of the
+        /// launcher's address, or of the run folder.
+        name: Option<String> = None, Rule::NotEmpty;
+        /// Seconds between two signs of life of a generator.
+        heartbeat_s: f64 = 1.0, Rule::Between(0.1, 60.0);
+        /// Seconds of silence after which a generator is suspect.
+        suspect_s: f64 = 5.0, Rule::Above(0.0);
+        /// Seconds of silence after which a generator is given up: its requests go to others, and it
+        /// must take the current weights before it serves again.
+        dead_s: f64 = 20.0, Rule::Above(0.0);
+        /// Seconds that trainer ranks wait for the slowest in one operation of a step.
+        rank_deadline_s: f64 = 300.0, Rule::AtLeast(1.0);
+    }
+}
+
+impl Cluster {
+    /// Whether everything happens in one process.
+    pub fn is_alone(&self) -> bool {
+        self.trainers <= 1 && self.generators == 0
+    }
+}

@@ -1,0 +1,173 @@
+//! The trainer's end: to the engine a generator like any other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use scalerl_rollout::{
+    Completion, Generator, GeneratorError, PolicyVersion, SampleRequest, WeightHandle,
+};
+use tokio::task::JoinHandle;
+
+use super::clerk::{self, Desk};
+use super::session::{Announcement, Session, announce};
+use super::wire::{Beat, MOST_REQUEST, encode};
+use super::{Broker, RemoteError};
+use crate::channel::{ChannelEvent, MemberStatus, WeightChannel};
+use crate::shelf::Shelf;
+
+/// How often `adopt` looks who has the weights.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// What can be seen of the fleet, for whoever watches it.
+#[derive(Debug, Clone, Default)]
+pub struct Signs {
+    /// The last sign of life of everybody who ever gave one.
+    pub beats: Vec<Beat>,
+    /// Who takes part in the exchange of weights.
+    pub members: Vec<MemberStatus>,
+    /// What has happened there since the last call.
+    pub channel: Vec<ChannelEvent>,
+    /// Answers that were not used, and why, since the last call.
+    pub refused: Vec<String>,
+    /// Why Redis cannot be reached at the moment.
+    pub trouble: Option<String>,
+    /// Whether it could not be reached at some moment since the last call, and why.
+    pub had_trouble: Option<String>,
+}
+
+/// Generates on whatever generators have joined. Lives in a tokio runtime.
+pub struct RedisGenerator {
+    desk: Arc<Desk>,
+    channel: Arc<WeightChannel>,
+    shelf: Arc<Shelf>,
+    broker: Broker,
+    name: String,
+    announcement: Announcement,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl RedisGenerator {
+    /// Announces a session under `name` and begins to serve it. Fails where Redis cannot be reached
+    /// now; what happens to it later is waited for.
+    pub async fn open(
+        mut broker: Broker,
+        name: &str,
+        announcement: Announcement,
+        channel: WeightChannel,
+        shelf: Arc<Shelf>,
+    ) -> Result<Self, RemoteError> {
+        announce(&mut broker, name, &announcement).await?;
+        let session = Session::new(name, &announcement.nonce);
+        let desk = Arc::new(Desk::new(session));
+        let reader = tokio::spawn(clerk::read_answers(desk.clone(), broker.another()));
+        let own = (name.to_owned(), announcement.clone());
+        let clerk = tokio::spawn(clerk::keep(desk.clone(), broker.another(), own));
+        let (name, tasks) = (name.to_owned(), vec![reader, clerk]);
+        Ok(Self { desk, channel: Arc::new(channel), shelf, broker, name, announcement, tasks })
+    }
+
+    /// What can be seen of the fleet.
+    pub fn signs(&self) -> Signs {
+        self.desk.note_events(self.channel.take_events());
+        let mut signs = self.desk.take_signs();
+        signs.members = self.channel.members();
+        signs
+    }
+
+    /// The policy that all healthy generators have.
+    pub fn adopted(&self) -> PolicyVersion {
+        self.desk.floor()
+    }
+
+    /// Requests without an answer.
+    pub fn pending(&self) -> usize {
+        self.desk.pending()
+    }
+
+    /// Tells all generators that the run is over, and takes its keys out of Redis.
+    pub async fn close(&self) {
+        self.desk.close("the run is over");
+        self.tasks.iter().for_each(JoinHandle::abort);
+        let over = Announcement { is_over: true, ..self.announcement.clone() };
+        let mut broker = self.broker.another();
+        // Where it cannot be said, the closed weight channel says it.
+        let _ = announce(&mut broker, &self.name, &over).await;
+        let session = Session::new(&self.name, &self.announcement.nonce);
+        let _ = broker.ask::<()>(redis::cmd("DEL").arg(&session.all()[..])).await;
+    }
+}
+
+impl Generator for RedisGenerator {
+    async fn generate(&self, request: SampleRequest) -> Result<Vec<Completion>, GeneratorError> {
+        let bytes = encode(&request).len();
+        if bytes > MOST_REQUEST {
+            let reason = format!("{bytes} bytes, more than the {MOST_REQUEST} allowed");
+            return Err(GeneratorError::Refused { reason });
+        }
+        let mut place = self.desk.enter(request)?;
+        // Ends with an answer, with the desk, or by being dropped at the engine's deadline.
+        match place.answer().await {
+            Ok(answer) => answer,
+            Err(_) => Err(self.desk.gone()),
+        }
+    }
+
+    async fn adopt(&self, handle: &WeightHandle) -> Result<(), GeneratorError> {
+        let version = handle.version;
+        let weights = self.shelf.take(handle);
+        let weights = weights
+            .map_err(|error| GeneratorError::Weights { version, reason: error.to_string() })?;
+        self.desk.publish(version);
+        self.channel.publish(weights);
+        // Ends when everybody who is not given up has them: the channel has deadlines for each. With
+        // nobody there it is the engine's deadline that ends it.
+        loop {
+            self.desk.note_events(self.channel.take_events());
+            if let Some(reason) = self.desk.broken() {
+                return Err(GeneratorError::Gone { reason });
+            }
+            if has_reached(&self.channel.members(), version) {
+                break;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        self.desk.adopt(version);
+        Ok(())
+    }
+}
+
+impl Drop for RedisGenerator {
+    fn drop(&mut self) {
+        self.desk.close("it was closed");
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Whether somebody has this version and nobody an older one. Newcomers without any weights serve
+/// nobody before they have the current ones.
+fn has_reached(members: &[MemberStatus], version: PolicyVersion) -> bool {
+    let is_old = |member: &MemberStatus| member.version.is_some_and(|has| has < version);
+    members.iter().any(|member| member.version.is_some()) && !members.iter().any(is_old)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_have_arrived_when_somebody_has_them_and_nobody_is_behind() {
+        let member = |version: Option<u64>| MemberStatus {
+            member: 1,
+            name: None,
+            version: version.map(PolicyVersion),
+        };
+        let reached = |versions: &[Option<u64>]| {
+            let members: Vec<_> = versions.iter().copied().map(member).collect();
+            has_reached(&members, PolicyVersion(3))
+        };
+        assert!(!reached(&[]), "nobody is there");
+        assert!(!reached(&[None]), "a newcomer without weights");
+        assert!(!reached(&[Some(3), Some(2)]), "one is behind");
+        assert!(reached(&[Some(3), None]) && reached(&[Some(3), Some(4)]));
+    }
+}
