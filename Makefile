@@ -1,6 +1,6 @@
 # Every command a user or contributor needs. Each target sets up what it needs by itself.
 
-.PHONY: test-vllm quickstart forecasts setup setup-sandbox test test-models test-generate test-gpu check fmt bench fuzz help
+.PHONY: test-vllm test-cluster quickstart forecasts setup setup-sandbox test test-models test-generate test-gpu check fmt bench fuzz help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -51,6 +51,9 @@ forecasts: ## no training: fit the example curves, forecast, compare, write repo
 	target/release/scalerl backtest examples/curves/scalerl-8b.csv examples/curves/batch-size.csv --report out/forecasts/backtest.html
 	target/release/scalerl compare examples/curves/recipes.csv --baseline scalerl --plot out/forecasts/compare.png --report out/forecasts/compare.html
 	@echo; echo "open out/forecasts/fit.html, compare.html, backtest.html"
+
+test-cluster: setup ## runs as several processes: Redis, torchrun, kills, partitions; installs redis-server if it is missing
+	scripts/test/cluster.sh
 
 test-vllm: setup ## a real vLLM on the CPU as generator; installs about 6 GB into out/venv-vllm
 	python3 scripts/setup/vllm.py

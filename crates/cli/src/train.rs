@@ -66,6 +66,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
+    cluster::processes::end_with_owner()?;
     let device = device::parse(&args.device).map_err(BadInput::new)?;
     let recipe = match &args.resume {
         Some(folder) => resumed_recipe(folder, &args.recipes, &args.set)?,
@@ -112,7 +113,11 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     material::record(&problems, &record)?;
     policy.record(folder.path())?;
     writeln!(std::io::stderr(), "run folder: {}", folder.path().display())?;
-    let generator_device = generator_device(&args.device, device);
+    // Ranks have a GPU each; one more is nobody's to take.
+    let generator_device = match &lead.ranks {
+        Some(_) => device,
+        None => generator_device(&args.device, device),
+    };
     let parts = Parts {
         folder,
         recipe: &recipe,

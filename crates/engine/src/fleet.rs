@@ -174,7 +174,7 @@ impl Member {
     fn change(&mut self, to: FleetState, reason: String) -> Option<FleetChange> {
         let from = std::mem::replace(&mut self.state, to);
         let (name, host) = (self.heard.name.clone(), self.heard.host.clone());
-        (from != to).then(|| FleetChange { name, host, from: Some(from), to, reason })
+        (from != to).then_some(FleetChange { name, host, from: Some(from), to, reason })
     }
 }
 
@@ -283,7 +283,7 @@ mod tests {
                     last = Some(change.to);
                 }
                 if last == Some(Healthy) {
-                    prop_assert!(now - last_heard < SILENCE.suspect);
+                    prop_assert!(now < last_heard + SILENCE.suspect);
                 }
             }
         }

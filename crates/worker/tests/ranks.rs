@@ -82,6 +82,7 @@ fn spawn(name: &str, rank: usize, size: usize, port: u16, operation: Duration) -
 
 fn launch(rank: usize, size: usize, port: u16) -> Launch {
     Launch {
+        token: None,
         rank,
         world: size,
         local_rank: 0,

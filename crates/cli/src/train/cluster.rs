@@ -20,6 +20,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use scalerl_model::collective::Token;
 use scalerl_model::tch::{Cuda, Device};
 use scalerl_recipe::{OffPolicy, Recipe};
 use scalerl_worker::channel::ChannelOptions;
@@ -59,7 +60,14 @@ impl Part {
     pub(crate) fn of(recipe: &Recipe) -> Result<Self> {
         let launch = Launch::from_environment();
         let launch = launch.map_err(|error| BadInput::new(&error).hint(error.hint()))?;
-        Self::choose(recipe, launch)
+        if launch.as_ref().is_some_and(|launch| launch.host == StoreHost::Launcher) {
+            processes::stop_with_launcher()?;
+        }
+        let part = Self::choose(recipe, launch)?;
+        if !matches!(part, Self::Lead(_)) {
+            processes::leave_signals_to_leader()?;
+        }
+        Ok(part)
     }
 
     fn choose(recipe: &Recipe, launch: Option<Launch>) -> Result<Self> {
@@ -114,7 +122,9 @@ fn on_this_machine(world: u32) -> Result<Launch> {
     let port = listener.local_addr()?.port();
     let address = "127.0.0.1".to_owned();
     let (world, host) = (world as usize, StoreHost::RankZero);
-    Ok(Launch { rank: 0, world, local_rank: 0, address, port, host, attempt: 0 })
+    // Others who use this machine reach its loopback address too.
+    let token = Some(Token::random().context("no random numbers")?);
+    Ok(Launch { rank: 0, world, local_rank: 0, address, port, host, attempt: 0, token })
 }
 
 /// The GPU of a process among several on its machine; others are as they were named.
@@ -185,9 +195,10 @@ mod tests {
         recipe
     }
 
-    fn launch(rank: usize, world: usize) -> Option<Launch> {
+    fn launch(rank: usize, world: usize) -> Launch {
         let (address, host) = ("node".to_owned(), StoreHost::RankZero);
-        Some(Launch { rank, world, local_rank: rank, address, port: 29500, host, attempt: 0 })
+        let (port, attempt, token) = (29500, 0, None);
+        Launch { rank, world, local_rank: rank, address, port, host, attempt, token }
     }
 
     #[test]
@@ -199,15 +210,17 @@ mod tests {
     #[test]
     fn a_launchers_ranks_are_trainers_first() {
         let recipe = recipe(2, 2);
-        let Part::Lead(lead) = Part::choose(&recipe, launch(0, 4)).unwrap() else { panic!() };
+        let Part::Lead(lead) = Part::choose(&recipe, Some(launch(0, 4))).unwrap() else { panic!() };
         assert_eq!((lead.ranks.unwrap().world, lead.is_starting), (2, false));
         assert_eq!(lead.name.as_deref(), Some("node:29500"));
-        let Part::Follow(second) = Part::choose(&recipe, launch(1, 4)).unwrap() else { panic!() };
+        let Part::Follow(second) = Part::choose(&recipe, Some(launch(1, 4))).unwrap() else {
+            panic!()
+        };
         assert_eq!((second.rank, second.world), (1, 2));
-        let third = Part::choose(&recipe, launch(3, 4)).unwrap();
+        let third = Part::choose(&recipe, Some(launch(3, 4))).unwrap();
         let (name, own_name) = ("node:29500".to_owned(), "generator-1".to_owned());
         assert_eq!(third, Part::Generate { name, own_name, local_rank: 3 });
-        let error = Part::choose(&recipe, launch(0, 3)).unwrap_err().to_string();
+        let error = Part::choose(&recipe, Some(launch(0, 3))).unwrap_err().to_string();
         assert!(error.contains("3 processes") && error.contains("2 generators"), "{error}");
     }
 

@@ -17,12 +17,13 @@ use scalerl_recipe::{GeneratorChoice, OffPolicy, Recipe, Resolved};
 use scalerl_rollout::{Generator, Trainer};
 use scalerl_worker::flops::{SequenceSize, forward_flops};
 use scalerl_worker::options::{cache_after_exchange, generator_options, learner_options};
-use scalerl_worker::ranks::{RankedTrainer, Team};
+use scalerl_worker::ranks::{RankedTrainer, Roll, Team};
 use scalerl_worker::remote::RedisGenerator;
 use scalerl_worker::vllm::Notice;
 use scalerl_worker::{LocalGenerator, LocalGeneratorSetup, LocalTrainer, Shelf};
 use tokio::sync::mpsc::{self, Receiver};
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use super::cluster::processes::{Processes, threads_each};
 use super::cluster::roles::AnyTrainer;
@@ -124,9 +125,11 @@ impl Parts<'_> {
 
     /// What is held where this process generates.
     fn devices(&self) -> Devices {
-        match self.generator_device == self.device {
-            true => Devices::Shared { count: self.trainers() },
-            false => Devices::Apart { generator: 1.0, trainer: self.trainers() },
+        let trainer = self.trainers();
+        if self.generator_device == self.device {
+            Devices::Shared { count: trainer }
+        } else {
+            Devices::Apart { generator: 1.0, trainer }
         }
     }
 
@@ -157,30 +160,29 @@ pub(super) fn conduct(parts: Parts) -> Result<RunEnd> {
     let mut processes = Processes::default();
     let shelf = Shelf::new();
     let trainer = parts.trainer(&shelf, &mut processes)?;
-    let (tell, notices) = mpsc::unbounded_channel();
-    let news = News { fleet: None, notices };
-    if parts.lead.generators > 0 {
-        return runtime.block_on(conduct_fleet(parts, trainer, shelf, processes, news));
-    }
-    let ended = if parts.recipe.pipeline.generator == GeneratorChoice::Local {
-        let (generator, devices) = (parts.local_generator(shelf)?, parts.devices());
-        runtime.block_on(engage(parts, Arc::new(generator), trainer, devices, news))
-    } else {
-        let model = parts.generator_model(parts.generator_device)?;
-        let sets = &parts.material.evaluation_sets;
-        let servers = Servers {
-            recipe: parts.recipe,
-            renderer: &parts.renderer,
-            run: parts.folder.path(),
-            prompts: sets.first().map_or(&[][..], |set| &set.prompts),
+    runtime.block_on(async {
+        if parts.lead.generators > 0 {
+            return conduct_fleet(parts, trainer, shelf, processes).await;
+        }
+        let (watching, fleet) = match trainer.roll() {
+            Some(roll) => {
+                let (watching, changes) = Watching::start(&parts, None, Some(roll), processes);
+                (Some(watching), Some(changes))
+            }
+            None => (None, None),
         };
-        let (generator, trainer) = runtime.block_on(servers.connect(model, trainer, tell))?;
-        let count = generator.devices() as f64;
-        let devices = Devices::Apart { generator: count, trainer: parts.trainers() };
-        runtime.block_on(engage(parts, Arc::new(generator), trainer, devices, news))
-    };
-    processes.leave();
-    ended
+        let ended = if parts.recipe.pipeline.generator == GeneratorChoice::Local {
+            let (generator, devices) = (parts.local_generator(shelf)?, parts.devices());
+            let news = News { fleet, notices: None };
+            engage(parts, Arc::new(generator), trainer, devices, news).await
+        } else {
+            conduct_servers(parts, trainer, fleet).await
+        };
+        if let Some(watching) = watching {
+            watching.end().await;
+        }
+        ended
+    })
 }
 
 /// With generators in other processes.
@@ -189,32 +191,77 @@ async fn conduct_fleet(
     trainer: AnyTrainer,
     shelf: Arc<Shelf>,
     mut processes: Processes,
-    news: News,
 ) -> Result<RunEnd> {
     let generator = parts.remote_generator(shelf, &mut processes).await?;
-    let (tell, changes) = mpsc::unbounded_channel();
-    let run_folder = parts.folder.path().to_owned();
-    let watch = Watch::new(parts.recipe, generator.clone(), processes, tell, run_folder);
-    let (stop, stopped) = oneshot::channel();
-    let watching = tokio::spawn(watch.run(stopped));
+    let (watching, changes) =
+        Watching::start(&parts, Some(generator.clone()), trainer.roll(), processes);
     let count = f64::from(parts.lead.generators);
     let devices = Devices::Apart { generator: count, trainer: parts.trainers() };
-    let news = News { fleet: Some(changes), ..news };
+    let news = News { fleet: Some(changes), notices: None };
     let ended = engage(parts, generator.clone(), trainer, devices, news).await;
-    drop(stop);
     generator.close().await;
-    if let Ok(mut processes) = watching.await {
-        processes.leave();
-    }
+    watching.end().await;
     ended
+}
+
+/// With vLLM servers.
+async fn conduct_servers(
+    parts: Parts<'_>,
+    trainer: AnyTrainer,
+    fleet: Option<mpsc::UnboundedReceiver<FleetChange>>,
+) -> Result<RunEnd> {
+    let model = parts.generator_model(parts.generator_device)?;
+    let sets = &parts.material.evaluation_sets;
+    let servers = Servers {
+        recipe: parts.recipe,
+        renderer: &parts.renderer,
+        run: parts.folder.path(),
+        prompts: sets.first().map_or(&[][..], |set| &set.prompts),
+    };
+    let (tell, notices) = mpsc::unbounded_channel();
+    let (generator, trainer) = servers.connect(model, trainer, tell).await?;
+    let count = generator.devices() as f64;
+    let devices = Devices::Apart { generator: count, trainer: parts.trainers() };
+    let news = News { fleet, notices: Some(notices) };
+    engage(parts, Arc::new(generator), trainer, devices, news).await
+}
+
+/// The task that watches other processes.
+struct Watching {
+    /// Dropped to end it.
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Processes>,
+}
+
+impl Watching {
+    fn start(
+        parts: &Parts<'_>,
+        generator: Option<Arc<RedisGenerator>>,
+        roll: Option<Arc<Roll>>,
+        processes: Processes,
+    ) -> (Self, mpsc::UnboundedReceiver<FleetChange>) {
+        let (tell, changes) = mpsc::unbounded_channel();
+        let run = parts.folder.path().to_owned();
+        let watch = Watch::new(parts.recipe, generator, roll, processes, tell, run);
+        let (stop, stopped) = oneshot::channel();
+        (Self { stop, task: tokio::spawn(watch.run(stopped)) }, changes)
+    }
+
+    /// Lets all processes go home, and ends those that do not.
+    async fn end(self) {
+        drop(self.stop);
+        if let Ok(mut processes) = self.task.await {
+            processes.leave();
+        }
+    }
 }
 
 /// What others have to say while a run goes on.
 struct News {
     /// For the journal.
     fleet: Option<mpsc::UnboundedReceiver<FleetChange>>,
-    /// For the screen.
-    notices: mpsc::UnboundedReceiver<Notice>,
+    /// For the screen, where there are servers.
+    notices: Option<mpsc::UnboundedReceiver<Notice>>,
 }
 
 /// Hands everything to the engine and shows what happens.
@@ -254,7 +301,7 @@ async fn engage<G: Generator, T: Trainer>(
                     None => break,
                 },
                 Some(()) = asked.recv() => live.say_stopping(),
-                Some(notice) = notices.recv() => live.say(&notice.to_string()),
+                Some(notice) = next_notice(&mut notices) => live.say(&notice.to_string()),
             }
         }
     });
@@ -275,6 +322,14 @@ async fn engage<G: Generator, T: Trainer>(
     // The engine has dropped the other end, so this ends too.
     shown.await.ok();
     ended.map_err(failed)
+}
+
+/// Never, where nobody has anything to say.
+async fn next_notice(notices: &mut Option<mpsc::UnboundedReceiver<Notice>>) -> Option<Notice> {
+    match notices {
+        Some(notices) => notices.recv().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Requests to stop, for the engine and, a second time, for the screen.

@@ -13,8 +13,7 @@ use crate::failure::BadInput;
 use crate::recipe::resolve;
 
 /// Keys that a resumed run may have otherwise than before.
-const MAY_CHANGE: [&str; 5] =
-    ["budget.", "cluster.", "stopping.", "output.", "pipeline.generator"];
+const MAY_CHANGE: [&str; 5] = ["budget.", "cluster.", "stopping.", "output.", "pipeline.generator"];
 
 /// The folder of a run.
 #[derive(Debug)]

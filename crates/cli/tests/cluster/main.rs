@@ -1,8 +1,9 @@
 //! A run as several processes over Gloo and Redis, as a user starts it, and what is left of it when
-//! processes are killed, frozen or taken away.
+//! processes are killed, frozen or cut off.
 //!
-//! Each test has a Redis server of its own. Without `redis-server` the tests say that they skipped;
-//! with SCALERL_REQUIRE_REDIS they fail (`make test-cluster`).
+//! Each test has a Redis server of its own. `make test-cluster` finds or installs one and sets
+//! SCALERL_REQUIRE_REDIS; without that the tests say that they skipped. Nothing waits for a fixed
+//! time, and nothing is left running.
 
 #![cfg(feature = "train")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -12,6 +13,11 @@
 #[expect(dead_code, reason = "shared with the tests of one process")]
 mod bench;
 mod breaking;
+mod cutting;
+mod guarding;
 mod launching;
 mod learning;
+mod losing;
+mod ranks;
+mod run;
 mod server;

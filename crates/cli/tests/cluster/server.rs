@@ -1,69 +1,127 @@
-//! A Redis server for one test, and what the tests ask of runs that are alive.
+//! A Redis server for one test: plain, with a password, with a disk, behind TLS.
 
 use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
-use scalerl_journal::{Event, FleetState, FleetTable, What, read_events};
+use crate::bench::folder;
+use crate::run::PATIENCE;
 
-use crate::bench::{Said, folder};
+/// Every server here has it.
+pub(crate) const PASSWORD: &str = "a-secret-of-this-test";
 
-/// Nothing here takes longer, however slow the machine.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(5);
+/// Whether the redis-server on the path speaks TLS; a word about it where not.
+pub(crate) fn speaks_tls() -> bool {
+    let mut probe = Command::new("redis-server");
+    // One that does not know the option says so before it does anything.
+    let told = probe.args(["--tls-port", "0", "--port", "0", "--daemonize", "no"]);
+    let said = told.arg("--save").arg("").arg("--unknown-option-to-end-it").output();
+    let said =
+        said.map(|said| String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned());
+    let speaks = said.is_ok_and(|said| !said.contains("tls-port"));
+    if !speaks {
+        println!("SKIPPED: this redis-server was built without TLS");
+    }
+    speaks
+}
 
-/// A server that keeps nothing on disk: a restart forgets everything.
+/// What a server has beside a password.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Kind {
+    /// Writes everything down, so that a restart forgets nothing.
+    pub(crate) is_durable: bool,
+    /// Folder with `ca.pem`, `server.pem` and `server.key`; no plain port then.
+    pub(crate) tls: Option<PathBuf>,
+    /// Words before the program: in which network it runs, and its address there.
+    pub(crate) network: Option<(Vec<String>, String)>,
+}
+
 pub(crate) struct Redis {
     child: Child,
     port: u16,
+    kind: Kind,
 }
 
 impl Redis {
-    /// `None`, with a word about it, where there is no server to start.
+    /// `None`, with a word about it, where no server was asked for.
     pub(crate) fn start() -> Option<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
-        let child = match serve(port) {
-            Ok(child) => child,
-            Err(error) => {
-                let is_needed = std::env::var_os("SCALERL_REQUIRE_REDIS").is_some();
-                assert!(!is_needed, "redis-server cannot be started: {error}");
-                println!("skipped: redis-server cannot be started: {error}");
-                return None;
-            }
-        };
-        let redis = Self { child, port };
+        Self::of(Kind::default())
+    }
+
+    pub(crate) fn of(kind: Kind) -> Option<Self> {
+        if std::env::var_os("SCALERL_REQUIRE_REDIS").is_none() {
+            println!("SKIPPED: `make test-cluster` runs this, with a Redis server");
+            return None;
+        }
+        let port = free_port();
+        let child = serve(port, &kind).expect("redis-server is on the path");
+        let mut redis = Self { child, port, kind };
         redis.wait();
         Some(redis)
     }
 
-    pub(crate) fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+    fn host(&self) -> &str {
+        self.kind.network.as_ref().map_or("127.0.0.1", |(_, address)| address)
     }
 
-    fn wait(&self) {
+    pub(crate) fn url(&self) -> String {
+        let scheme = if self.kind.tls.is_some() { "rediss" } else { "redis" };
+        // Certificates are of names.
+        let host = if self.kind.tls.is_some() { "localhost" } else { self.host() };
+        format!("{scheme}://:{PASSWORD}@{host}:{}", self.port)
+    }
+
+    /// Until it listens; in another network that is found out by who connects.
+    fn wait(&mut self) {
         let begun = Instant::now();
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+        while self.kind.network.is_none() && TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+            assert!(self.child.try_wait().unwrap().is_none(), "redis-server has ended");
             assert!(begun.elapsed() < PATIENCE, "redis-server does not listen");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// Kills the server; after `pause` another one, which knows nothing, is in its place.
-    pub(crate) fn restart_after(&mut self, pause: Duration) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        std::thread::sleep(pause);
-        self.child = serve(self.port).unwrap();
+    }
+
+    /// Another process at the same address; it knows what its kind has kept.
+    pub(crate) fn start_again(&mut self) {
+        self.child = serve(self.port, &self.kind).unwrap();
         self.wait();
     }
 }
 
-fn serve(port: u16) -> std::io::Result<Child> {
-    let mut command = Command::new("redis-server");
-    command.args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
-    command.args(["--save", "", "--appendonly", "no"]);
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+fn serve(port: u16, kind: &Kind) -> std::io::Result<Child> {
+    let (words, address) =
+        kind.network.clone().unwrap_or_else(|| (Vec::new(), "127.0.0.1".to_owned()));
+    let words: Vec<String> = words.into_iter().chain(["redis-server".to_owned()]).collect();
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).args(["--bind", &address, "--requirepass", PASSWORD, "--save", ""]);
+    let place = folder().join(format!("redis-{port}"));
+    std::fs::create_dir_all(&place)?;
+    command.arg("--dir").arg(&place);
+    // The plain port is taken away where there is TLS.
+    let number = port.to_string();
+    match &kind.tls {
+        None => command.args(["--port", &number]),
+        Some(keys) => command
+            .args(["--port", "0", "--tls-port", &number, "--tls-auth-clients", "no"])
+            .arg("--tls-cert-file")
+            .arg(keys.join("server.pem"))
+            .arg("--tls-key-file")
+            .arg(keys.join("server.key"))
+            .arg("--tls-ca-cert-file")
+            .arg(keys.join("ca.pem")),
+    };
+    let appends = if kind.is_durable { "yes" } else { "no" };
+    command.args(["--appendonly", appends, "--appendfsync", "always"]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
 }
 
@@ -72,81 +130,4 @@ impl Drop for Redis {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// A run that does not outlive its test.
-pub(crate) struct Alive(pub(crate) Option<Child>);
-
-impl Alive {
-    pub(crate) fn child(&mut self) -> &mut Child {
-        self.0.as_mut().unwrap()
-    }
-
-    pub(crate) fn id(&self) -> u32 {
-        self.0.as_ref().unwrap().id()
-    }
-
-    /// What it said, once it has ended.
-    pub(crate) fn end(mut self) -> Said {
-        self.0.take().unwrap().wait_with_output().unwrap().into()
-    }
-}
-
-impl Drop for Alive {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-pub(crate) fn signal(pid: u32, signal: Signal) {
-    kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
-}
-
-/// The process that a member of the fleet is at the moment.
-pub(crate) fn pid_of(run: &str, name: &str) -> Option<u32> {
-    let table = FleetTable::read(&folder().join(run))?;
-    table.members.iter().find(|member| member.name == name).map(|member| member.pid)
-}
-
-/// What a member of the fleet has been, in order.
-pub(crate) fn states(run: &str, name: &str) -> Vec<FleetState> {
-    let events: Vec<Event> =
-        read_events(&folder().join(run).join("events.jsonl")).unwrap_or_default();
-    let state = |event: Event| match event.what {
-        What::Fleet(change) if change.name == name => Some(change.to),
-        _ => None,
-    };
-    events.into_iter().filter_map(state).collect()
-}
-
-/// Steps of a run so far.
-pub(crate) fn steps(run: &str) -> u64 {
-    let events: Vec<Event> =
-        read_events(&folder().join(run).join("events.jsonl")).unwrap_or_default();
-    let version = |event: &Event| match &event.what {
-        What::Step { report, .. } => Some(report.version.0),
-        _ => None,
-    };
-    events.iter().rev().find_map(version).unwrap_or(0)
-}
-
-/// Trainer ranks that a process has started: their pids.
-pub(crate) fn ranks_of(parent: u32) -> Vec<u32> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
-        let read = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
-        let stat = String::from_utf8_lossy(&read("stat")).into_owned();
-        // After the name, which may hold anything: state, then the parent.
-        let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
-        let is_child = after.split_whitespace().nth(1) == Some(parent.to_string().as_str());
-        let line = String::from_utf8_lossy(&read("cmdline")).into_owned();
-        if is_child && line.split('\0').any(|word| word == "--resume") {
-            found.push(pid);
-        }
-    }
-    found
 }

@@ -6,7 +6,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use scalerl_journal::{Event, Fate, GroupReport, Place, Reading, What};
+use scalerl_journal::{
+    Checkpoint, Event, Fate, GroupReport, History, Place, Reading, What, read_events,
+};
 
 /// Laid over a recipe: chains of one to three operations, the last of which does not fit the budget
 /// of thinking and is interrupted. The warm-up has wrong steps in it, which is what RL can take back.
@@ -167,9 +169,10 @@ pub(crate) fn groups(reading: &Reading) -> impl Iterator<Item = &GroupReport> {
 /// once and trained on once, what was handed out and not judged is in the last checkpoint.
 /// Returns all hand-outs.
 pub(crate) fn audit(reading: &Reading, steps_behind: u64) -> BTreeSet<Place> {
+    let newest = reading.checkpoints.last().expect("a run that ends leaves a checkpoint");
     let (mut steps, mut places, mut waiting) = (0, BTreeSet::new(), BTreeSet::new());
-    for what in events(reading) {
-        match what {
+    for event in &until(newest).events {
+        match &event.what {
             What::Group(report) => {
                 assert!(places.insert(report.place), "{:?} was judged twice", report.place);
                 if report.fate == Fate::Batch {
@@ -192,11 +195,12 @@ pub(crate) fn audit(reading: &Reading, steps_behind: u64) -> BTreeSet<Place> {
             _ => {}
         }
     }
-    let newest = reading.checkpoints.last().expect("a run that ends leaves a checkpoint");
     for checkpoint in &reading.checkpoints {
         checkpoint.verify().unwrap();
     }
-    assert_eq!(newest.version.0, steps, "the last step is saved");
+    assert_eq!(newest.version.0, steps, "the checkpoint is of the step it names");
+    let taken = events(reading).filter(|what| matches!(what, What::Step { .. })).count() as u64;
+    assert_eq!(steps, taken, "the last step is saved");
     for line in String::from_utf8(newest.read("groups.jsonl").unwrap()).unwrap().lines() {
         let group: serde_json::Value = serde_json::from_str(line).unwrap();
         if group["judged"].is_null() || group["stage"] == "arrived" {
@@ -209,6 +213,18 @@ pub(crate) fn audit(reading: &Reading, steps_behind: u64) -> BTreeSet<Place> {
     }
     assert!(waiting.is_empty(), "judged, never trained on and not buffered: {waiting:?}");
     places
+}
+
+/// The journal at the moment of a checkpoint: groups judged while it was being written come after,
+/// and are in flight in it.
+fn until(checkpoint: &Checkpoint) -> History {
+    let state: serde_json::Value =
+        serde_json::from_slice(&checkpoint.read("state.json").unwrap()).unwrap();
+    let kept = state["kept"].as_u64().unwrap() as usize;
+    let run = checkpoint.path.parent().unwrap().parent().unwrap();
+    let mut lines = read_events(&run.join("events.jsonl")).unwrap();
+    lines.truncate(kept);
+    History::of(lines)
 }
 
 /// Every position of the epochs was handed out, none left out.

@@ -257,12 +257,12 @@ mod tests {
 
     /// Runs `act` as every rank of a group, each on a thread; returns what each said.
     fn ranks<T: Send + 'static>(size: usize, act: fn(Group) -> T) -> Vec<T> {
-        let server = Store::listen("127.0.0.1", 0, SOON).unwrap();
+        let server = Store::listen("127.0.0.1", 0, None, SOON).unwrap();
         let port = server.server().port();
         let threads: Vec<_> = (0..size)
             .map(|rank| {
                 std::thread::spawn(move || {
-                    let store = Store::connect("127.0.0.1", port, SOON).unwrap();
+                    let store = Store::connect("127.0.0.1", port, None, SOON).unwrap();
                     let place = (rank, size);
                     act(Group::form(&store, "test", place, Transport::Gloo, SOON).unwrap())
                 })
@@ -331,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_group_whose_other_half_never_comes_is_an_error_in_time() {
-        let store = Store::listen("127.0.0.1", 0, SOON).unwrap();
+        let store = Store::listen("127.0.0.1", 0, None, SOON).unwrap();
         let soon = Duration::from_millis(500);
         let started = std::time::Instant::now();
         let error = Group::form(&store, "half", (0, 2), Transport::Gloo, soon).unwrap_err();

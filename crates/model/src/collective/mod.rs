@@ -9,11 +9,12 @@
 //! because its connections close. A group that has failed once is of no further use: drop it and
 //! form another under a new name.
 //!
-//! What is sent is not encrypted and nobody is asked who they are: that is how c10d works. Keep the
-//! store's port on a private network; on the loopback address it listens there alone.
+//! c10d asks nobody who they are. A store that others reach stands behind a door that wants the run's
+//! token (`door.rs`); without one it belongs on the loopback address. What is sent is not encrypted.
 //!
 //! Not here: what is said in a group (`scalerl_worker::ranks`, `scalerl_worker::channel`).
 
+mod door;
 mod group;
 mod store;
 
@@ -23,6 +24,7 @@ use thiserror::Error;
 
 use crate::shim;
 
+pub use door::Token;
 pub use group::{Group, Reduce, Transport};
 pub use store::Store;
 

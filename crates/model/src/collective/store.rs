@@ -4,12 +4,14 @@
 
 use std::cell::Cell;
 use std::ffi::{CString, c_char, c_int, c_void};
+use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs as _, UdpSocket};
 use std::os::fd::IntoRawFd as _;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::door::{Door, Token, knock};
 use super::{CollectiveError, failure, milliseconds};
 use crate::shim;
 
@@ -75,37 +77,68 @@ pub struct Store {
     thread: Option<JoinHandle<()>>,
     is_stuck: Cell<bool>,
     server: SocketAddr,
+    /// The address of this machine that others know it by, where this process serves.
+    own: Option<IpAddr>,
     timeout: Duration,
+    /// Stands before the server, or leads to it.
+    door: Option<Door>,
 }
 
 /// What a call may take beyond its own timeout before it is given up.
-const GRACE: Duration = Duration::from_secs(1);
+const GRACE: Duration = Duration::from_secs(4);
 
 impl Store {
-    /// Serves a store at a bound socket, for as long as the returned value lives.
-    pub fn serve(listener: TcpListener, timeout: Duration) -> Result<Self, CollectiveError> {
-        let address = |error: &std::io::Error| address_error("serving a store", error);
-        let bound = listener.local_addr().map_err(|error| address(&error))?;
-        let own =
-            if bound.ip().is_unspecified() { IpAddr::from([127, 0, 0, 1]) } else { bound.ip() };
-        Self::open(SocketAddr::new(own, bound.port()), listener.into_raw_fd(), timeout)
-    }
-
     /// Serves a store at `address:port`; port 0 takes one that is free. A loopback address is
     /// listened at alone; any other means every address of this machine, because names of machines
-    /// often lead to an address that others cannot reach.
-    pub fn listen(address: &str, port: u16, timeout: Duration) -> Result<Self, CollectiveError> {
-        let act = || format!("listening at {address}:{port}");
-        let named = resolve(address, port, &act())?;
-        let everywhere = SocketAddr::from(([0, 0, 0, 0], port));
-        let bound = TcpListener::bind(if named.ip().is_loopback() { named } else { everywhere });
-        Self::serve(bound.map_err(|error| address_error(&act(), &error))?, timeout)
+    /// often lead to an address that others cannot reach. With a token the store is behind a door.
+    pub fn listen(
+        address: &str,
+        port: u16,
+        token: Option<&Token>,
+        timeout: Duration,
+    ) -> Result<Self, CollectiveError> {
+        let act = format!("listening at {address}:{port}");
+        let failed = |error: io::Error| address_error(&act, &error);
+        let (listened, own) = places(address, port, &act)?;
+        let listener = TcpListener::bind(listened).map_err(failed)?;
+        let port = listener.local_addr().map_err(failed)?.port();
+        let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let Some(token) = token else {
+            let near = if listened.ip().is_loopback() { listened.ip() } else { loopback(0).ip() };
+            let server = SocketAddr::new(near, port);
+            let mut store = Self::open(server, listener.into_raw_fd(), timeout)?;
+            store.own = Some(own);
+            return Ok(store);
+        };
+        let inner = TcpListener::bind(loopback(0)).map_err(failed)?;
+        let near = inner.local_addr().map_err(failed)?;
+        let mut store = Self::open(near, inner.into_raw_fd(), timeout)?;
+        store.door = Some(Door::guard(listener, token.clone(), near).map_err(failed)?);
+        (store.server, store.own) = (SocketAddr::new(own, port), Some(own));
+        Ok(store)
     }
 
-    /// Connects to a store that is, or within `timeout` will be, served at `address:port`.
-    pub fn connect(address: &str, port: u16, timeout: Duration) -> Result<Self, CollectiveError> {
-        let named = resolve(address, port, &format!("connecting to {address}:{port}"))?;
-        Self::open(named, -1, timeout)
+    /// Connects to a store that is, or within `timeout` will be, served at `address:port`, with a
+    /// token where it is behind a door.
+    pub fn connect(
+        address: &str,
+        port: u16,
+        token: Option<&Token>,
+        timeout: Duration,
+    ) -> Result<Self, CollectiveError> {
+        let act = format!("connecting to {address}:{port}");
+        let named = resolve(address, port, &act)?;
+        let Some(token) = token else { return Self::open(named, -1, timeout) };
+        let started = Instant::now();
+        knock(named, token, timeout).map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => address_error(&act, &error),
+            _ => failure(act.clone(), timeout, started, &error.to_string()),
+        })?;
+        let way = Door::way(token.clone(), named);
+        let way = way.map_err(|error| address_error(&act, &error))?;
+        let mut store = Self::open(way.address(), -1, timeout)?;
+        (store.server, store.door) = (named, Some(way));
+        Ok(store)
     }
 
     fn open(server: SocketAddr, listener: i32, timeout: Duration) -> Result<Self, CollectiveError> {
@@ -130,7 +163,8 @@ impl Store {
             Err(_) => return Err(failure(act(), timeout, started, NO_ANSWER)),
         }
         let is_stuck = Cell::new(false);
-        Ok(Self { jobs: Some(jobs), thread: Some(thread), is_stuck, server, timeout })
+        let (jobs, thread) = (Some(jobs), Some(thread));
+        Ok(Self { jobs, thread, is_stuck, server, own: None, timeout, door: None })
     }
 
     /// Makes a call on the store's thread and waits for it for `timeout` and a bit.
@@ -177,17 +211,14 @@ impl Store {
         self.server
     }
 
-    /// The address of this machine that the server's machine sees: where peers find us.
+    /// The address of this machine where peers find us: what the server was named, or what its
+    /// machine sees of us.
     pub fn own_address(&self) -> Result<IpAddr, CollectiveError> {
-        let any: IpAddr =
-            if self.server.is_ipv4() { [0, 0, 0, 0].into() } else { [0_u16; 8].into() };
-        // Connecting a datagram socket sends nothing; it only picks the route.
-        let found = UdpSocket::bind((any, 0)).and_then(|socket| {
-            socket.connect(self.server)?;
-            socket.local_addr()
-        });
+        if let Some(own) = self.own {
+            return Ok(own);
+        }
         let act = format!("finding the way to {}", self.server);
-        found.map(|address| address.ip()).map_err(|error| address_error(&act, &error))
+        towards(self.server).map_err(|error| address_error(&act, &error))
     }
 
     /// Writes a value for all to see.
@@ -295,6 +326,32 @@ fn address_error(act: &str, error: &std::io::Error) -> CollectiveError {
     CollectiveError::Address { act: act.to_owned(), reason: error.to_string() }
 }
 
+/// This machine's address on the way to another.
+fn towards(other: SocketAddr) -> io::Result<IpAddr> {
+    let any: IpAddr = if other.is_ipv4() { [0, 0, 0, 0].into() } else { [0_u16; 8].into() };
+    // Connecting a datagram socket sends nothing; it only picks the route.
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(other)?;
+    Ok(socket.local_addr()?.ip())
+}
+
+/// Where to listen, and as what others know this machine, by the address it was named.
+fn places(address: &str, port: u16, act: &str) -> Result<(SocketAddr, IpAddr), CollectiveError> {
+    let named = resolve(address, port, act)?;
+    let is_literal = address.parse::<IpAddr>().is_ok() || address == "localhost";
+    let everywhere = SocketAddr::from(([0, 0, 0, 0], port));
+    Ok(match (named.ip().is_loopback(), is_literal) {
+        (true, true) => (named, named.ip()),
+        // Many machines know their own name by a loopback address, which nobody else does.
+        // 192.0.2.1 is nobody's (RFC 5737): the way there is the way out.
+        (true, false) => {
+            let out = towards(SocketAddr::from(([192, 0, 2, 1], 9)));
+            (everywhere, out.unwrap_or(named.ip()))
+        }
+        (false, _) => (everywhere, named.ip()),
+    })
+}
+
 /// IPv4 first: Gloo binds to the address we name, and hosts without IPv6 still resolve to it.
 fn resolve(address: &str, port: u16, act: &str) -> Result<SocketAddr, CollectiveError> {
     let found = (address, port).to_socket_addrs().map_err(|error| address_error(act, &error))?;
@@ -314,10 +371,10 @@ mod tests {
 
     #[test]
     fn what_one_process_writes_another_reads() {
-        let server = Store::listen("127.0.0.1", 0, SOON).unwrap();
+        let server = Store::listen("127.0.0.1", 0, None, SOON).unwrap();
         let port = server.server().port();
         let reader = std::thread::spawn(move || {
-            let client = Store::connect("localhost", port, SOON).unwrap();
+            let client = Store::connect("localhost", port, None, SOON).unwrap();
             (client.get("a", SOON).unwrap(), client.add("n", 2).unwrap())
         });
         server.set("a", &[0, 1, 255]).unwrap();
@@ -331,7 +388,7 @@ mod tests {
 
     #[test]
     fn a_key_that_nobody_writes_is_an_error_in_time() {
-        let server = Store::listen("127.0.0.1", 0, SOON).unwrap();
+        let server = Store::listen("127.0.0.1", 0, None, SOON).unwrap();
         let started = std::time::Instant::now();
         let error = server.get("never", Duration::from_millis(300)).unwrap_err();
         assert!(matches!(error, CollectiveError::Late { .. }), "{error}");
@@ -341,13 +398,14 @@ mod tests {
 
     #[test]
     fn addresses_that_cannot_be_used_are_named() {
-        let server = Store::listen("127.0.0.1", 0, SOON).unwrap();
+        let server = Store::listen("127.0.0.1", 0, None, SOON).unwrap();
         let taken = server.server().port();
-        let error = Store::listen("127.0.0.1", taken, SOON).unwrap_err();
+        let error = Store::listen("127.0.0.1", taken, None, SOON).unwrap_err();
         assert!(matches!(error, CollectiveError::Address { .. }), "{error}");
         assert!(error.to_string().contains(&format!("127.0.0.1:{taken}")), "{error}");
         let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let error = Store::connect("127.0.0.1", nobody, Duration::from_millis(400)).unwrap_err();
+        let error =
+            Store::connect("127.0.0.1", nobody, None, Duration::from_millis(400)).unwrap_err();
         assert!(error.to_string().contains(&nobody.to_string()), "{error}");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use scalerl_model::collective::Store;
+use scalerl_model::collective::{Store, Token};
 use scalerl_rollout::PolicyVersion;
 
 use super::round::Rounds;
@@ -57,8 +57,14 @@ pub struct WeightChannel {
 
 impl WeightChannel {
     /// Opens a channel whose members meet at `address:port`; port 0 takes one that is free.
-    pub fn open(address: &str, port: u16, options: ChannelOptions) -> Result<Self, ChannelError> {
-        let store = Store::listen(address, port, options.meeting)?;
+    /// Who does not know the token is not let in.
+    pub fn open(
+        address: &str,
+        port: u16,
+        token: &Token,
+        options: ChannelOptions,
+    ) -> Result<Self, ChannelError> {
+        let store = Store::listen(address, port, Some(token), options.meeting)?;
         let port = store.server().port();
         let seen = Arc::<Mutex<Seen>>::default();
         let (sender, inbox) = channel();

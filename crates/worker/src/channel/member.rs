@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use scalerl_model::collective::{CollectiveError, Group, Store, Transport};
+use scalerl_model::collective::{CollectiveError, Group, Store, Token, Transport};
 use scalerl_model::shim;
 use scalerl_rollout::{PolicyVersion, WeightHandle};
 
@@ -47,13 +47,13 @@ pub struct WeightMember {
 impl WeightMember {
     /// Joins the channel at `address:port` to receive weights of this form; `name` is for people.
     pub fn join(
-        (address, port): (&str, u16),
+        (address, port, token): (&str, u16, &Token),
         name: &str,
         form: Form,
         shelf: Arc<Shelf>,
         options: ChannelOptions,
     ) -> Result<Self, ChannelError> {
-        let store = Store::connect(address, port, options.meeting)?;
+        let store = Store::connect(address, port, Some(token), options.meeting)?;
         let id = store.add(notes::TICKETS, 1)? as u64;
         let name = name.to_owned();
         let (round, newest, group) = (0, None, None);

@@ -14,6 +14,9 @@ use super::ChannelError;
 /// Members take numbers here, from 1; the last that was given.
 pub(super) const TICKETS: &str = "weights/tickets";
 
+/// Names and shapes of ten thousand tensors are a megabyte.
+const MOST_BYTES: usize = 4 << 20;
+
 /// Trainer: these weights are to be had.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Offer {
@@ -78,6 +81,10 @@ pub(super) fn read<T: DeserializeOwned>(
     timeout: Duration,
 ) -> Result<T, ChannelError> {
     let bytes = store.get(key, timeout)?;
+    if bytes.len() > MOST_BYTES {
+        let text = format!("{} bytes, {MOST_BYTES} allowed", bytes.len());
+        return Err(ChannelError::Unreadable { key: key.to_owned(), text });
+    }
     serde_json::from_slice(&bytes).map_err(|_| {
         let text = String::from_utf8_lossy(&bytes).chars().take(80).collect();
         ChannelError::Unreadable { key: key.to_owned(), text }

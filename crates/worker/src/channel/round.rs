@@ -24,6 +24,9 @@ pub(super) struct Member {
 /// A member that fails this often in a row fails by itself, not for another's sake.
 const MOST_FAILURES: u32 = 3;
 
+/// Members at once.
+const MOST_MEMBERS: usize = 4096;
+
 /// What the channel's thread works with.
 pub(super) struct Rounds {
     pub(super) store: Store,
@@ -42,9 +45,17 @@ impl Rounds {
         Self { store, members, events, options, tickets: 0, epoch: 0, group: None }
     }
 
-    /// Lets in whoever has taken a number since.
+    /// Lets in whoever has taken a number since. More numbers than there is room for are nobody's.
     pub(super) fn admit(&mut self) -> Result<(), ChannelError> {
         let given = self.store.add(notes::TICKETS, 0)?.max(0) as u64;
+        let (room, come) =
+            (MOST_MEMBERS.saturating_sub(self.members.len()), given.saturating_sub(self.tickets));
+        if come > room as u64 {
+            self.tickets = given;
+            let reason = format!("{come} came at once, and there is room for {room}");
+            self.events.push(ChannelEvent::Dropped { member: given, reason });
+            return Ok(());
+        }
         for id in self.tickets + 1..=given {
             self.members.push(Member { id, name: None, version: None, round: 0, failures: 0 });
             self.events.push(ChannelEvent::Joined { member: id });
@@ -120,7 +131,15 @@ impl Rounds {
                 continue;
             }
             let key = self.key(id, Note::Answer);
-            match timely(notes::read(&self.store, &key, left(deadline)))? {
+            let answer = match notes::read(&self.store, &key, left(deadline)) {
+                // One member's nonsense is no fault of the channel.
+                Err(error @ ChannelError::Unreadable { .. }) => {
+                    self.drop_member(id, error.to_string())?;
+                    continue;
+                }
+                answer => timely(answer)?,
+            };
+            match answer {
                 Some(Answer::Ready { name }) => {
                     self.member(id).name = Some(name);
                     ready.push(id);
@@ -173,7 +192,13 @@ impl Rounds {
         let mut taken = 0;
         for &id in sent {
             let key = self.key(id, Note::Done);
-            match timely(notes::read(&self.store, &key, left(deadline)))? {
+            let done = match notes::read(&self.store, &key, left(deadline)) {
+                Err(error @ ChannelError::Unreadable { .. }) => {
+                    Some(Done::Failed { reason: error.to_string() })
+                }
+                done => timely(done)?,
+            };
+            match done {
                 Some(Done::Taken) => {
                     let member = self.member(id);
                     (member.version, member.failures) = (Some(version), 0);

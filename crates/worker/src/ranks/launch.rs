@@ -8,8 +8,12 @@
 //! | where rank 0 is | `MASTER_ADDR`, `MASTER_PORT` | the same, set by the batch script |
 //!
 //! torchrun's agent serves the store itself and says so in `TORCHELASTIC_USE_AGENT_STORE`; it keeps
-//! it over restarts, which `TORCHELASTIC_RESTART_COUNT` tells apart.
+//! it over restarts, which `TORCHELASTIC_RESTART_COUNT` tells apart. Where rank 0 serves it to other
+//! machines, all ranks must know the secret in `SCALERL_TOKEN`.
 
+use std::net::IpAddr;
+
+use scalerl_model::collective::Token;
 use thiserror::Error;
 
 /// Who serves the store at `address:port`.
@@ -34,6 +38,8 @@ pub struct Launch {
     pub host: StoreHost,
     /// Which start of the same job this is; keys of an earlier one may still be in the store.
     pub attempt: u64,
+    /// What ranks must know to take part.
+    pub token: Option<Token>,
 }
 
 /// Why the environment does not say who we are.
@@ -45,15 +51,26 @@ pub enum LaunchError {
     Missing { given: &'static str, missing: &'static str },
     #[error("{name} is `{value}`: {problem}")]
     BadValue { name: &'static str, value: String, problem: &'static str },
+    #[error(
+        "anybody who reaches {address}:{port} could take part in this run: SCALERL_TOKEN is not set"
+    )]
+    Unguarded { address: String, port: u16 },
 }
 
 impl LaunchError {
     /// What to try next, printed by the CLI as a `hint:` line.
     pub fn hint(&self) -> &'static str {
+        if matches!(self, Self::Unguarded { .. }) {
+            return "set SCALERL_TOKEN to the same secret for all processes, for example to what \
+                    `openssl rand -hex 16` prints";
+        }
         "start with `torchrun --no-python scalerl …`, with the shipped sbatch script, or set RANK, \
          WORLD_SIZE, MASTER_ADDR and MASTER_PORT for every process"
     }
 }
+
+/// The variable with the secret that ranks must know.
+pub const TOKEN: &str = "SCALERL_TOKEN";
 
 /// Names of rank, number of ranks and local rank, by launcher.
 const NAMES: [[&str; 3]; 2] =
@@ -97,13 +114,32 @@ impl Launch {
                 _ => StoreHost::RankZero,
             },
             attempt: get("TORCHELASTIC_RESTART_COUNT").and_then(|n| n.parse().ok()).unwrap_or(0),
+            token: get(TOKEN).map(|text| chosen(&text)).transpose()?,
         };
         if launch.rank >= launch.world {
             let problem = "ranks count from 0 and stay below the number of processes";
             return Err(LaunchError::BadValue { name: rank, value: rank_text, problem });
         }
+        launch.check_token()?;
         Ok(Some(launch))
     }
+
+    /// A store that other machines reach is not for everybody.
+    fn check_token(&self) -> Result<(), LaunchError> {
+        let is_near = match self.address.parse::<IpAddr>() {
+            Ok(address) => address.is_loopback(),
+            Err(_) => self.address == "localhost",
+        };
+        if is_near || self.world == 1 || self.host == StoreHost::Launcher || self.token.is_some() {
+            return Ok(());
+        }
+        Err(LaunchError::Unguarded { address: self.address.clone(), port: self.port })
+    }
+}
+
+fn chosen(text: &str) -> Result<Token, LaunchError> {
+    let problem = "at least 16 characters are needed";
+    Token::chosen(text).ok_or(LaunchError::BadValue { name: TOKEN, value: "***".into(), problem })
 }
 
 fn port(value: &str) -> Result<u16, LaunchError> {
@@ -125,6 +161,7 @@ mod tests {
     }
 
     const MASTER: [(&str, &str); 2] = [("MASTER_ADDR", "node-7"), ("MASTER_PORT", "29500")];
+    const SECRET: (&str, &str) = (TOKEN, "0123456789abcdef");
 
     #[test]
     fn torchrun_and_slurm_are_understood() {
@@ -134,7 +171,7 @@ mod tests {
         assert_eq!((found.rank, found.world, found.local_rank), (3, 4, 1));
         assert_eq!((found.host, found.attempt), (StoreHost::Launcher, 2));
         let slurm = [("SLURM_PROCID", "1"), ("SLURM_NTASKS", "2"), ("SLURM_LOCALID", "0")];
-        let found = launch(&[&slurm[..], &MASTER].concat()).unwrap().unwrap();
+        let found = launch(&[&slurm[..], &MASTER, &[SECRET]].concat()).unwrap().unwrap();
         assert_eq!((found.rank, found.world, found.port), (1, 2, 29500));
         assert_eq!(found.host, StoreHost::RankZero);
     }
@@ -145,6 +182,20 @@ mod tests {
         assert_eq!(launch(&MASTER), Ok(None));
         assert_eq!(launch(&[("SLURM_NTASKS", "8")]), Ok(None), "a shell of an allocation");
         assert_eq!(launch(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "1")]), Ok(None));
+    }
+
+    #[test]
+    fn a_store_that_others_reach_needs_a_token() {
+        let ranks = [("RANK", "0"), ("WORLD_SIZE", "2")];
+        let far = [&ranks[..], &MASTER].concat();
+        let said = launch(&far).unwrap_err();
+        assert!(said.to_string().contains("node-7:29500") && said.hint().contains("secret"));
+        let found = launch(&[&far[..], &[SECRET]].concat()).unwrap().unwrap();
+        assert_eq!(found.token, Token::chosen(SECRET.1));
+        let said = launch(&[&far[..], &[(TOKEN, "secret")]].concat()).unwrap_err().to_string();
+        assert!(said.contains("16 characters") && !said.contains("secret"), "{said}");
+        let near = [("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29500")];
+        assert!(launch(&[&ranks[..], &near].concat()).unwrap().unwrap().token.is_none());
     }
 
     #[test]

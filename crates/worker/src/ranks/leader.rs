@@ -16,6 +16,7 @@ use tch::Tensor;
 
 use super::command::Order;
 use super::pulse::{Pulse, Watched};
+use super::roll::Roll;
 use super::share::split;
 use super::step::{rank_error, step_together};
 use super::team::Team;
@@ -31,6 +32,7 @@ use crate::trainer::{newest, storage};
 pub struct RankedTrainer {
     policy: Policy,
     pulse: Pulse,
+    roll: Arc<Roll>,
     shelf: Arc<Shelf>,
 }
 
@@ -49,7 +51,8 @@ impl RankedTrainer {
         let learner = learner.map_err(|error| start_error(&error))?;
         let policy = Policy::try_new(recipe, learner);
         let policy = policy.map_err(|error| device_error(PolicyVersion(0), &error))?;
-        Ok(Self { policy, pulse: Pulse::start(team), shelf })
+        let roll = team.roll.clone();
+        Ok(Self { policy, pulse: Pulse::start(team), roll, shelf })
     }
 
     /// The policy as it is now.
@@ -60,6 +63,11 @@ impl RankedTrainer {
     /// The model being trained.
     pub fn model(&self) -> &Model {
         &self.policy.learner.model
+    }
+
+    /// Who the ranks are and how it stands with them.
+    pub fn roll(&self) -> Arc<Roll> {
+        self.roll.clone()
     }
 
     /// Why the team can do nothing more, where it cannot.
@@ -96,7 +104,7 @@ fn together<T>(
     let is_shared = matches!(done, Ok(_) | Err(TrainerError::NotFinite { .. }))
         || matches!(done, Err(TrainerError::Storage { .. }));
     if let (false, Err(error)) = (is_shared, &done) {
-        watched.lost = Some(error.to_string());
+        watched.lose(error.to_string());
     }
     done
 }
@@ -112,6 +120,7 @@ impl Trainer for RankedTrainer {
             together(pulse, Order::Step { version, shares: &shares }, |watched| {
                 step_together(policy, &watched.team.ranks, version, &shares[0])
             })?;
+        self.roll.reach(self.policy.version());
         Ok(self.policy.report(batch, &totals, &step, started.elapsed().as_secs_f64()))
     }
 
@@ -141,6 +150,7 @@ impl Trainer for RankedTrainer {
             let restored = restore_together(&mut policy.learner, &watched.team.ranks, Some(&plan));
             restored.map_err(failed)
         })?;
+        self.roll.reach(self.policy.version());
         Ok(self.policy.version())
     }
 }

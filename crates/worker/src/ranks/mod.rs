@@ -21,13 +21,15 @@ mod follower;
 mod launch;
 mod leader;
 mod pulse;
+mod roll;
 mod share;
 mod step;
 mod team;
 mod wire;
 
 pub use follower::{FollowError, follow};
-pub use launch::{Launch, LaunchError, StoreHost};
+pub use launch::{Launch, LaunchError, StoreHost, TOKEN};
 pub use leader::RankedTrainer;
+pub use roll::{RankProcess, Roll, RollState};
 pub use share::split;
 pub use team::{Deadlines, Team};

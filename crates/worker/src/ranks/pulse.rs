@@ -22,10 +22,17 @@ impl Watched {
     /// Gives an order; whatever fails between ranks is the end of the team.
     pub(super) fn give(&mut self, order: Order<'_>) -> Result<(), CommandError> {
         let given = give(&self.team.ranks, order);
-        if let Err(error) = &given {
-            self.lost = Some(error.to_string());
+        match &given {
+            Ok(()) => self.team.roll.hear(),
+            Err(error) => self.lose(error.to_string()),
         }
         given
+    }
+
+    /// Nothing more is tried.
+    pub(super) fn lose(&mut self, reason: String) {
+        self.team.roll.lose(&reason);
+        self.lost = Some(reason);
     }
 }
 

@@ -92,7 +92,7 @@ fn what_went_wrong(ranks: &Ranks, own: Option<TrainerError>) -> TrainerError {
     }
 }
 
-fn sentences(ranks: &Ranks, own: &str) -> Result<Vec<String>, RankError> {
+pub(super) fn sentences(ranks: &Ranks, own: &str) -> Result<Vec<String>, RankError> {
     let mut bytes: Vec<u8> = own.bytes().take(SENTENCE).collect();
     bytes.resize(SENTENCE, 0);
     let own = Tensor::f_from_slice(&bytes)?;

@@ -1,12 +1,15 @@
 //! The trainer ranks of a run, met and connected.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use scalerl_model::collective::{CollectiveError, Group, Store, Transport};
-use scalerl_model::train::Ranks;
+use scalerl_model::train::{RankError, Ranks};
 use tch::Device;
 
 use super::launch::{Launch, StoreHost};
+use super::roll::Roll;
+use super::step::sentences;
 
 /// How long ranks wait for each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +41,7 @@ impl Default for Deadlines {
 pub struct Team {
     pub(super) ranks: Ranks,
     pub(super) deadlines: Deadlines,
+    pub(super) roll: Arc<Roll>,
     /// Rank 0 serves it; NCCL looks into it whenever it opens a connection.
     store: Store,
 }
@@ -50,10 +54,12 @@ impl Team {
         deadlines: Deadlines,
     ) -> Result<Self, CollectiveError> {
         let (address, port) = (&launch.address, launch.port);
+        // torchrun's agent knows nothing of doors.
+        let token = launch.token.as_ref().filter(|_| launch.host == StoreHost::RankZero);
         let store = if launch.rank == 0 && launch.host == StoreHost::RankZero {
-            Store::listen(address, port, deadlines.meeting)?
+            Store::listen(address, port, token, deadlines.meeting)?
         } else {
-            Store::connect(address, port, deadlines.meeting)?
+            Store::connect(address, port, token, deadlines.meeting)?
         };
         let place = (launch.rank, launch.world);
         let name = |what: &str| format!("scalerl/trainer/{}/{what}", launch.attempt);
@@ -66,7 +72,16 @@ impl Team {
         control.barrier()?;
         control.set_timeout(deadlines.operation);
         data.set_timeout(deadlines.operation);
-        Ok(Self { ranks: Ranks { control, data }, deadlines, store })
+        let ranks = Ranks { control, data };
+        let said = sentences(&ranks, &Roll::own());
+        let roll = Arc::new(Roll::of(&said.map_err(|error| match error {
+            RankError::Collective(error) => error,
+            error => CollectiveError::Failed {
+                act: "hearing who the ranks are".to_owned(),
+                reason: error.to_string(),
+            },
+        })?));
+        Ok(Self { ranks, deadlines, roll, store })
     }
 
     pub fn rank(&self) -> usize {

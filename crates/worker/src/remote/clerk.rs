@@ -165,7 +165,8 @@ impl Desk {
         let mut book = self.book();
         let (channel, refused) =
             (std::mem::take(&mut book.signs.channel), std::mem::take(&mut book.signs.refused));
-        Signs { channel, refused, ..book.signs.clone() }
+        let had_trouble = book.signs.had_trouble.take();
+        Signs { channel, refused, had_trouble, ..book.signs.clone() }
     }
 
     /// Takes an answer; those that nobody waits for are duplicates or were given up.
@@ -206,8 +207,14 @@ impl Desk {
         }
     }
 
-    fn note_trouble(&self, trouble: Option<String>) {
-        self.book().signs.trouble = trouble;
+    fn note_trouble(&self, trouble: String) {
+        let mut book = self.book();
+        book.signs.had_trouble.get_or_insert_with(|| trouble.clone());
+        book.signs.trouble = Some(trouble);
+    }
+
+    fn note_health(&self) {
+        self.book().signs.trouble = None;
     }
 }
 
@@ -257,9 +264,12 @@ pub(super) async fn keep(desk: Arc<Desk>, mut broker: Broker, own: (String, Anno
             if done.is_ok() {
                 done = look_around(&desk, &mut broker, &name, &announcement).await;
             }
-            desk.note_trouble(done.as_ref().err().map(ToString::to_string));
+            if done.is_ok() {
+                desk.note_health();
+            }
         }
-        if done.is_err() {
+        if let Err(error) = done {
+            desk.note_trouble(error.to_string());
             sleep(PAUSE).await;
         }
         // Somebody has something to send, or it is time.

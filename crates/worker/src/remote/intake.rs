@@ -1,9 +1,9 @@
 //! How a generator process takes a request and what it does with it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use redis::streams::StreamReadReply;
+use redis::streams::{StreamAutoClaimReply, StreamId, StreamReadReply};
 use redis::{RedisError, cmd};
 use scalerl_rollout::{Generator, GeneratorError, PolicyVersion};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, watch};
@@ -18,6 +18,8 @@ use crate::generator::LocalGenerator;
 
 /// How long the intake waits in Redis, milliseconds.
 const BLOCK: u64 = 1000;
+/// Before the first entry of a stream, and behind the last when a list is through.
+const START: &str = "0-0";
 /// After Redis did not answer.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -52,11 +54,53 @@ pub(super) async fn make_group(broker: &mut Broker, session: &Session) -> Result
     broker.ask(cmd("EXPIRE").arg(session.requests()).arg(KEPT.as_secs())).await
 }
 
-/// Takes requests while there is room and the model may serve.
+/// Looks, now and then, for requests that others have left lying.
+pub(super) struct Claims {
+    /// After which they are anybody's.
+    idle: Duration,
+    /// Where the look that is under way has come to in the list; `None` between two looks.
+    place: Option<String>,
+    next: Instant,
+}
+
+impl Claims {
+    pub(super) fn new(idle: Duration) -> Self {
+        Self { idle, place: None, next: Instant::now() }
+    }
+
+    /// One request that is ours now, as its entry in the stream.
+    async fn take(
+        &mut self,
+        floor: &Floor,
+        broker: &mut Broker,
+    ) -> Result<Option<StreamId>, RedisError> {
+        if self.place.is_none() && Instant::now() < self.next {
+            return Ok(None);
+        }
+        loop {
+            let from = self.place.clone().unwrap_or_else(|| START.to_owned());
+            let mut claim = cmd("XAUTOCLAIM");
+            claim.arg(floor.session.requests()).arg(GROUP).arg(&floor.consumer);
+            claim.arg(self.idle.as_millis() as u64).arg(from).arg("COUNT").arg(1);
+            let found: StreamAutoClaimReply = broker.ask(&claim).await?;
+            let is_through = found.next_stream_id == START;
+            self.place = (!is_through).then_some(found.next_stream_id);
+            if is_through {
+                self.next = Instant::now() + self.idle / 8;
+            }
+            let first = found.claimed.into_iter().next();
+            if first.is_some() || is_through {
+                return Ok(first);
+            }
+        }
+    }
+}
+
+/// Takes requests while there is room and the model may serve: first what others have left lying.
 pub(super) async fn take_requests(
     floor: Arc<Floor>,
     mut broker: Broker,
-    room: Arc<Semaphore>,
+    (room, mut claims): (Arc<Semaphore>, Claims),
     hand_over: mpsc::Sender<Job>,
 ) {
     let mut read = cmd("XREADGROUP");
@@ -69,11 +113,16 @@ pub(super) async fn take_requests(
         if version.wait_for(Option::is_some).await.is_err() {
             return;
         }
-        match broker.ask::<Option<StreamReadReply>>(&read).await {
-            Ok(found) => {
+        let found = match claims.take(&floor, &mut broker).await {
+            Ok(None) => broker.ask::<Option<StreamReadReply>>(&read).await.map(|found| {
                 let keys = found.into_iter().flat_map(|found| found.keys);
-                let first = keys.flat_map(|key| key.ids).next();
-                let Some(entry) = first else { continue };
+                keys.flat_map(|key| key.ids).next()
+            }),
+            claimed => claimed,
+        };
+        match found {
+            Ok(found) => {
+                let Some(entry) = found else { continue };
                 // An entry without an id is nobody's; it is left to be claimed and seen again.
                 let Some(id) = entry.get("id") else { continue };
                 if hand_over.send(Job { entry: entry.id, id, permit }).await.is_err() {

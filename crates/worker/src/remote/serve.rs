@@ -3,7 +3,7 @@
 //! | task or thread | waits for | what ends the wait |
 //! |---|---|---|
 //! | main ([`serve`]) | weights, requests, a finished one, the next tick | any of them |
-//! | intake (`intake.rs`) | room, then a request in Redis | a request, or a second |
+//! | intake (`intake.rs`) | room, then a request in Redis, new or left lying by another | a request, or a second |
 //! | work, one per request (`intake.rs`) | the request's version, the model, Redis | an answer sent; the request being another's |
 //! | weights, a thread | the trainer | weights, a second, the trainer's end |
 //!
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use redis::streams::{StreamAutoClaimReply, StreamPendingCountReply};
+use redis::streams::StreamPendingCountReply;
 use redis::{RedisError, cmd, pipe};
 use scalerl_rollout::{Generator, GeneratorError, PolicyVersion, WeightHandle};
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot, watch};
@@ -24,7 +24,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::broker::is_no_group;
-use super::intake::{Floor, Job, make_group, take_requests, work};
+use super::intake::{Claims, Floor, Job, make_group, take_requests, work};
 use super::session::{Announcement, Found, GROUP, KEPT, Session, find, nonce};
 use super::wire::{Beat, encode};
 use super::{Broker, RemoteError};
@@ -119,7 +119,8 @@ pub async fn serve(setup: ServeSetup) -> Result<Served, RemoteError> {
     let at_once = (announcement.requests_at_once as usize).clamp(1, most_at_once.max(1));
     let room = Arc::new(Semaphore::new(at_once));
     let (hand_over, jobs) = mpsc::channel(1);
-    let intake = take_requests(floor.clone(), broker.another(), room.clone(), hand_over);
+    let claims = Claims::new(announcement.claim);
+    let intake = take_requests(floor.clone(), broker.another(), (room, claims), hand_over);
     // Dropped with everything in it when this ends.
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
@@ -132,7 +133,6 @@ pub async fn serve(setup: ServeSetup) -> Result<Served, RemoteError> {
         broker,
         name,
         announcement,
-        room,
         tasks,
         held: BTreeMap::new(),
         answered: 0,
@@ -200,7 +200,6 @@ struct Main {
     broker: Broker,
     name: String,
     announcement: Announcement,
-    room: Arc<Semaphore>,
     tasks: JoinSet<Result<(), GeneratorError>>,
     held: BTreeMap<String, Held>,
     answered: u64,
@@ -217,9 +216,8 @@ impl Main {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let ended = loop {
             tokio::select! {
-                Some(news) = news.recv() => match self.hear(news).await? {
-                    Some(ended) => break ended,
-                    None => {}
+                Some(news) = news.recv() => if let Some(ended) = self.hear(news).await? {
+                    break ended;
                 },
                 Some(job) = jobs.recv() => self.start(job),
                 Some(done) = self.tasks.join_next() => match done {
@@ -234,13 +232,12 @@ impl Main {
                 _ = ticks.tick() => {
                     match self.tick().await {
                         Ok(Some(ended)) => break ended,
-                        Ok(None) => {}
                         Err(RemoteError::Redis(error)) if is_no_group(&error) => {
                             // Fails where Redis is away; the next tick tries again.
                             let _ = make_group(&mut self.broker, &self.floor.session).await;
                         }
                         // Redis is away: what is being written goes on.
-                        Err(RemoteError::Redis(_)) => {}
+                        Ok(None) | Err(RemoteError::Redis(_)) => {}
                         Err(error) => return Err(error),
                     }
                 }
@@ -279,7 +276,6 @@ impl Main {
 
     async fn tick(&mut self) -> Result<Option<Ended>, RemoteError> {
         self.keep_ours().await?;
-        self.claim().await?;
         if Instant::now() >= self.heart.next {
             self.heart.next = Instant::now() + self.announcement.heartbeat;
             self.beat().await?;
@@ -321,28 +317,6 @@ impl Main {
         }
         if renewed > 0 {
             self.broker.ask::<redis::Value>(renew.arg("JUSTID")).await?;
-        }
-        Ok(())
-    }
-
-    /// Takes over what others have left lying.
-    async fn claim(&mut self) -> Result<(), RedisError> {
-        let is_serving = self.floor.version.borrow().is_some();
-        let free = self.room.available_permits();
-        if !is_serving || free == 0 {
-            return Ok(());
-        }
-        let idle = self.announcement.claim.as_millis() as u64;
-        let mut claim = cmd("XAUTOCLAIM");
-        claim.arg(self.floor.session.requests()).arg(GROUP).arg(&self.floor.consumer).arg(idle);
-        let found: StreamAutoClaimReply =
-            self.broker.ask(claim.arg("0").arg("COUNT").arg(free)).await?;
-        for entry in found.claimed {
-            // The intake may have been quicker: then it is claimed again later.
-            let Ok(permit) = self.room.clone().try_acquire_owned() else { break };
-            if let Some(id) = entry.get("id") {
-                self.start(Job { entry: entry.id, id, permit });
-            }
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
 use redis::cmd;
+use scalerl_model::collective::Token;
 use serde::{Deserialize, Serialize};
 
 use super::wire::{MOST_ANNOUNCEMENT, decode, encode};
@@ -31,6 +32,8 @@ pub struct Announcement {
     pub is_over: bool,
     /// Where its weights are to be had.
     pub weights: (String, u16),
+    /// What lets generators in there: whoever may read this session in Redis may join it.
+    pub token: Token,
     /// Requests that one generator should work on at once.
     pub requests_at_once: u32,
     /// Between two signs of life.
@@ -43,13 +46,19 @@ pub struct Announcement {
 
 impl Announcement {
     /// A new session.
-    pub fn new(weights: (String, u16), requests_at_once: u32, material: serde_json::Value) -> Self {
+    pub fn new(
+        weights: (String, u16),
+        token: Token,
+        requests_at_once: u32,
+        material: serde_json::Value,
+    ) -> Self {
         let defaults = super::RemoteOptions::default();
         Self {
             format: FORMAT,
             nonce: nonce(),
             is_over: false,
             weights,
+            token,
             requests_at_once,
             heartbeat: defaults.heartbeat,
             claim: defaults.claim,

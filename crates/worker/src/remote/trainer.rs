@@ -31,6 +31,8 @@ pub struct Signs {
     pub refused: Vec<String>,
     /// Why Redis cannot be reached at the moment.
     pub trouble: Option<String>,
+    /// Whether it could not be reached at some moment since the last call, and why.
+    pub had_trouble: Option<String>,
 }
 
 /// Generates on whatever generators have joined. Lives in a tokio runtime.

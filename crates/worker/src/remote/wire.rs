@@ -215,18 +215,29 @@ mod tests {
         judged.map(|answer| drop(answer.unwrap()))
     }
 
+    type Change = fn(&mut Completion);
+
+    /// One more than was asked for.
+    fn add_sampled_token(one: &mut Completion) {
+        one.is_injected[2] = false;
+        one.token_ids.push(7);
+        one.logprobs.push(-0.1);
+        one.versions.push(PolicyVersion(5));
+        one.is_injected.push(false);
+    }
+
     #[test]
     fn an_answer_is_held_against_its_request() {
         judged(|_| {}).unwrap();
-        type Change = fn(&mut Completion);
-        let cases: [(Change, &str); 7] = [
+        let cases: [(Change, &str); 8] = [
             (|one| one.versions[0] = PolicyVersion(3), "a token of v3, v4 or newer"),
             (|one| one.versions[3] = PolicyVersion(6), "nobody has published"),
             (|one| one.versions.swap(1, 2), "versions go back"),
             (|one| one.logprobs[1] = f32::NAN, "a log-prob of NaN"),
-            (|one| one.is_injected[2] = false, "at most 5"),
+            (|one| (one.is_injected[2], one.thinking_tokens) = (false, 9), "9 of 4 tokens"),
+            (add_sampled_token, "5 tokens, at most 5"),
             (|one| one.text = "x".repeat(10_000), "bytes of text"),
-            (|one| drop(one.token_ids.pop()), "must be equal"),
+            (|one| one.token_ids.truncate(3), "must be equal"),
         ];
         for (change, expected) in cases {
             let said = judged(change).unwrap_err().to_string();

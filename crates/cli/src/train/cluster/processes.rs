@@ -2,21 +2,28 @@
 //!
 //! A generator that ends is started again after a pause that doubles with every quick death. A
 //! trainer rank is not: with it went a part of the optimizer, and the trainer says so itself. All end
-//! with their owner.
+//! with their owner, even where that is killed.
 
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
-use scalerl_worker::ranks::Launch;
+use anyhow::{Context as _, Result, ensure};
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use scalerl_worker::ranks::{Launch, TOKEN};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 
+/// The process that a process ends with.
+const OWNER: &str = "SCALERL_OWNER";
 /// Before the first new start.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Before any new start.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 /// A process that lived so long did not die of its start.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_mins(1);
 /// For generators to go home when a run is over.
 const LEAVE: Duration = Duration::from_secs(5);
 
@@ -35,19 +42,53 @@ struct Generator {
     pause: Duration,
 }
 
+/// How to start a generator: its arguments but for its name, and variables.
+struct Start {
+    arguments: Vec<String>,
+    variables: Vec<(String, String)>,
+}
+
 /// Started processes; dropping it ends them.
 #[derive(Default)]
 pub(crate) struct Processes {
     ranks: Vec<Child>,
     generators: Vec<Generator>,
-    /// How to start a generator: its arguments but for its name, and variables.
-    recipe: Option<(Vec<String>, Vec<(String, String)>)>,
+    start: Option<Start>,
 }
 
 fn program() -> Result<Command> {
     let mut command = Command::new(std::env::current_exe().context("where is this program?")?);
     command.stdin(Stdio::null()).stdout(Stdio::null());
+    command.env(OWNER, std::process::id().to_string());
     Ok(command)
+}
+
+/// Lets the first request to end this process pass: it is meant for all of a run, whose first
+/// process then stops in order and tells the others. The second one ends it.
+pub(crate) fn leave_signals_to_leader() -> Result<()> {
+    for signal in [SIGINT, SIGTERM] {
+        let is_second = Arc::new(AtomicBool::new(false));
+        // In this order: the first one arms, the next one finds it armed.
+        flag::register_conditional_default(signal, is_second.clone())
+            .and_then(|_| flag::register(signal, is_second))
+            .context("cannot listen to signals")?;
+    }
+    Ok(())
+}
+
+/// Asks this process to end when a launcher that should have told it so is gone.
+pub(crate) fn stop_with_launcher() -> Result<()> {
+    set_parent_process_death_signal(Some(Signal::TERM)).context("cannot follow the launcher")
+}
+
+/// Ends this process with the one that has started it for its run, however that ends.
+pub(crate) fn end_with_owner() -> Result<()> {
+    let Some(owner) = std::env::var_os(OWNER) else { return Ok(()) };
+    set_parent_process_death_signal(Some(Signal::KILL)).context("cannot follow the owner")?;
+    // It may have ended before.
+    let parent = getppid().map(Pid::as_raw_pid).unwrap_or_default().to_string();
+    ensure!(owner.to_str() == Some(parent.as_str()), "the process that started this one is gone");
+    leave_signals_to_leader()
 }
 
 /// CPU threads of each of so many processes on this machine.
@@ -72,6 +113,7 @@ impl Processes {
             command.env("MASTER_ADDR", &launch.address);
             command.env("MASTER_PORT", launch.port.to_string());
             command.env("OMP_NUM_THREADS", threads.to_string());
+            command.envs(launch.token.as_ref().map(|token| (TOKEN, token.secret())));
             let started = command.spawn();
             self.ranks.push(started.with_context(|| format!("cannot start trainer rank {rank}"))?);
         }
@@ -85,7 +127,7 @@ impl Processes {
         arguments: Vec<String>,
         variables: Vec<(String, String)>,
     ) -> Result<()> {
-        self.recipe = Some((arguments, variables));
+        self.start = Some(Start { arguments, variables });
         for index in 0..count {
             let name = format!("generator-{index}");
             let child = Some(self.start(index as usize, &name)?);
@@ -95,7 +137,7 @@ impl Processes {
     }
 
     fn start(&self, index: usize, name: &str) -> Result<Child> {
-        let (arguments, variables) = self.recipe.as_ref().context("nothing to start")?;
+        let Start { arguments, variables } = self.start.as_ref().context("nothing to start")?;
         let local_rank = (1 + self.ranks.len() + index).to_string();
         let mut command = program()?;
         command.args(arguments).args(["--as", name, "--local-rank", &local_rank]);
@@ -131,6 +173,15 @@ impl Processes {
             }
         }
         fates
+    }
+
+    /// The first trainer rank, from 1, that has ended, and how.
+    pub(crate) fn dead_rank(&mut self) -> Option<(usize, String)> {
+        let ended = |(index, child): (usize, &mut Child)| {
+            let status = child.try_wait().ok().flatten()?;
+            Some((index + 1, ending(status)))
+        };
+        self.ranks.iter_mut().enumerate().find_map(ended)
     }
 
     /// Lets processes go home before they are sent.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
-use scalerl_model::collective::Transport;
+use anyhow::{Context as _, Result};
+use scalerl_model::collective::{Token, Transport};
 use scalerl_model::tch::{Cuda, Device};
 use scalerl_recipe::Resolved;
 use scalerl_worker::Shelf;
@@ -55,11 +55,13 @@ pub(crate) async fn open(
         && trainers + i64::from(lead.generators) > Cuda::device_count();
     let mut options = channel_options(recipe);
     options.transport = is_sharing.then_some(Transport::Gloo);
-    let channel = WeightChannel::open(&address, 0, options).map_err(|e| failed(e.into()))?;
+    let token = Token::random().context("no random numbers")?;
+    let channel =
+        WeightChannel::open(&address, 0, &token, options).map_err(|e| failed(e.into()))?;
     let policy = policy.everywhere()?;
     let material = serde_json::to_value(Recruit { recipe: recipe.to_toml(), policy, is_sharing })?;
     let at_once = requests_at_once(recipe, lead.generators);
-    let mut announcement = Announcement::new((address, channel.port()), at_once, material);
+    let mut announcement = Announcement::new((address, channel.port()), token, at_once, material);
     announcement.heartbeat = seconds(recipe.cluster.heartbeat_s);
     announcement.claim = seconds(recipe.cluster.dead_s);
     RedisGenerator::open(broker, name, announcement, channel, shelf).await.map_err(failed)
@@ -73,7 +75,7 @@ pub(crate) fn start_generators(
     name: &str,
     device: &str,
 ) -> Result<()> {
-    let arguments = ["generator", "--name", name, "--device", device, "--patience", "10"];
+    let arguments = ["generator", "--name", name, "--device", device];
     let trainers = lead.ranks.as_ref().map_or(1, |launch| launch.world);
     let threads = threads_each(trainers + lead.generators as usize);
     let variables = vec![

@@ -1,10 +1,11 @@
 //! The engine's trainer, in one of its two kinds.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use scalerl_model::folder::Model;
 use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, Trainer, TrainerError, WeightHandle};
-use scalerl_worker::ranks::RankedTrainer;
+use scalerl_worker::ranks::{RankedTrainer, Roll};
 use scalerl_worker::{HoldsModel, LocalTrainer};
 
 /// Trains in this process, or in several.
@@ -14,6 +15,14 @@ pub(crate) enum AnyTrainer {
 }
 
 impl AnyTrainer {
+    /// Who trains, where several do.
+    pub(crate) fn roll(&self) -> Option<Arc<Roll>> {
+        match self {
+            Self::Local(_) => None,
+            Self::Ranked(trainer) => Some(trainer.roll()),
+        }
+    }
+
     fn inner(&mut self) -> &mut dyn Trainer {
         match self {
             Self::Local(trainer) => &mut **trainer,

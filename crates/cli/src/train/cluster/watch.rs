@@ -11,13 +11,14 @@ use scalerl_engine::fleet::{Fleet, Heard, Silence};
 use scalerl_journal::{FleetChange, FleetMember, FleetState, FleetTable};
 use scalerl_recipe::Recipe;
 use scalerl_worker::channel::{ChannelEvent, MemberStatus};
+use scalerl_worker::host::host;
+use scalerl_worker::ranks::Roll;
 use scalerl_worker::remote::{RedisGenerator, Signs};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::processes::{Fate, Processes};
 use super::seconds;
-use crate::generator::host;
 use crate::train::environment::now;
 
 /// Between two looks at processes.
@@ -26,7 +27,11 @@ const LOOK: Duration = Duration::from_millis(200);
 const REDIS: &str = "redis";
 
 pub(crate) struct Watch {
-    generator: Arc<RedisGenerator>,
+    /// Where generators are in other processes.
+    generator: Option<Arc<RedisGenerator>>,
+    /// Where several train.
+    roll: Option<Arc<Roll>>,
+    is_lost_told: bool,
     processes: Processes,
     fleet: Fleet,
     /// Names of members of the weight channel, also of those that are gone.
@@ -41,7 +46,8 @@ pub(crate) struct Watch {
 impl Watch {
     pub(crate) fn new(
         recipe: &Recipe,
-        generator: Arc<RedisGenerator>,
+        generator: Option<Arc<RedisGenerator>>,
+        roll: Option<Arc<Roll>>,
         processes: Processes,
         tell: mpsc::UnboundedSender<FleetChange>,
         run: PathBuf,
@@ -51,6 +57,8 @@ impl Watch {
             Silence { suspect: seconds(cluster.suspect_s), dead: seconds(cluster.dead_s) };
         Self {
             generator,
+            roll,
+            is_lost_told: false,
             processes,
             fleet: Fleet::new(silence),
             names: BTreeMap::new(),
@@ -69,7 +77,11 @@ impl Watch {
         let mut shown = Instant::now();
         loop {
             tokio::select! {
-                _ = &mut stop => return self.processes,
+                _ = &mut stop => {
+                    // The last word on everybody.
+                    self.show();
+                    return self.processes;
+                }
                 _ = ticks.tick() => {}
             }
             self.look();
@@ -89,9 +101,21 @@ impl Watch {
                 Fate::Restarted { name } => self.fleet.restarted(&name, now),
             });
         }
-        let signs = self.generator.signs();
-        changes.extend(self.see_redis(&signs));
-        self.fleet.adopted(self.generator.adopted());
+        changes.extend(self.see_ranks());
+        if let Some(generator) = self.generator.clone() {
+            let signs = generator.signs();
+            self.fleet.adopted(generator.adopted());
+            changes.extend(self.see_redis(&signs));
+            changes.extend(self.see_generators(signs, now));
+        }
+        for change in changes {
+            // The engine is ending: nobody writes any more.
+            let _ = self.tell.send(change);
+        }
+    }
+
+    fn see_generators(&mut self, signs: Signs, now: Duration) -> Vec<FleetChange> {
+        let mut changes = Vec::new();
         self.names.extend(signs.members.iter().filter_map(named));
         for event in &signs.channel {
             if let ChannelEvent::Dropped { member, reason } = event
@@ -123,46 +147,88 @@ impl Watch {
             // A closed standard error must not end the run.
             let _ = writeln!(std::io::stderr(), "an answer was not used: {reason}");
         }
-        for change in changes {
-            // The engine is ending: nobody writes any more.
-            let _ = self.tell.send(change);
-        }
+        changes
+    }
+
+    /// Trainer ranks, once when they are lost; which one is known where this process started them.
+    fn see_ranks(&mut self) -> Option<FleetChange> {
+        let roll = self.roll.as_ref().filter(|_| !self.is_lost_told)?;
+        let (rank, reason) = match self.processes.dead_rank() {
+            Some((rank, reason)) => (Some(rank), reason),
+            None => (None, roll.state().lost?),
+        };
+        self.is_lost_told = true;
+        let process = rank.and_then(|rank| roll.processes.get(rank));
+        Some(FleetChange {
+            name: rank.map_or_else(|| "trainers".to_owned(), trainer),
+            host: process.map(|process| process.host.clone()).unwrap_or_default(),
+            from: Some(FleetState::Healthy),
+            to: FleetState::Dead,
+            reason,
+        })
     }
 
     /// Redis itself, when it goes and when it is back.
-    fn see_redis(&mut self, signs: &Signs) -> Option<FleetChange> {
-        let (was, is) = (self.trouble.is_some(), signs.trouble.is_some());
+    fn see_redis(&mut self, signs: &Signs) -> Vec<FleetChange> {
+        let was = self.trouble.is_some();
         self.trouble.clone_from(&signs.trouble);
-        let state = |is_away| if is_away { FleetState::Suspect } else { FleetState::Healthy };
-        (was != is).then(|| FleetChange {
+        let change = |from, to, reason: &str| FleetChange {
             name: REDIS.to_owned(),
             host: String::new(),
-            from: Some(state(was)),
-            to: state(is),
-            reason: signs.trouble.clone().unwrap_or_else(|| "it answers again".to_owned()),
-        })
+            from: Some(from),
+            to,
+            reason: reason.to_owned(),
+        };
+        let (away, back) = (FleetState::Suspect, FleetState::Healthy);
+        let gone = signs.had_trouble.as_ref().or(signs.trouble.as_ref()).filter(|_| !was);
+        let mut changes: Vec<_> =
+            gone.map(|reason| change(back, away, reason)).into_iter().collect();
+        if (was || gone.is_some()) && signs.trouble.is_none() {
+            changes.push(change(away, back, "it answers again"));
+        }
+        changes
     }
 
     fn show(&self) {
         let at = now();
-        let adopted = self.generator.adopted();
-        let own = FleetMember {
-            name: "trainer-0".to_owned(),
-            role: "trainer".to_owned(),
-            host: host(),
-            pid: std::process::id(),
-            state: FleetState::Healthy,
-            version: Some(adopted),
-            lag: Some(0),
-            tokens_per_second: 0.0,
-            heard_at: at,
-        };
-        let mut members = vec![own];
+        let mut members = self.trainers(at);
         members.extend(self.fleet.members(self.started.elapsed(), at));
         let table = FleetTable { at, trouble: self.trouble.clone(), members };
         // For people; the next one may succeed.
         let _ = table.write(&self.run);
     }
+
+    /// This process, and the ranks beside it.
+    fn trainers(&self, at: f64) -> Vec<FleetMember> {
+        let state = self.roll.as_ref().map(|roll| roll.state());
+        let adopted = || self.generator.as_ref().map(|generator| generator.adopted());
+        let line = |rank: usize, host: String, pid: u32| FleetMember {
+            name: trainer(rank),
+            role: "trainer".to_owned(),
+            host,
+            pid,
+            state: match &state {
+                Some(state) if rank > 0 && state.lost.is_some() => FleetState::Suspect,
+                _ => FleetState::Healthy,
+            },
+            version: state.as_ref().map(|state| state.version).or_else(adopted),
+            lag: Some(0),
+            tokens_per_second: 0.0,
+            heard_at: match &state {
+                Some(state) if rank > 0 => at - state.heard.elapsed().as_secs_f64(),
+                _ => at,
+            },
+        };
+        let mut members = vec![line(0, host(), std::process::id())];
+        let others = self.roll.iter().flat_map(|roll| roll.processes.iter().enumerate().skip(1));
+        members.extend(others.map(|(rank, one)| line(rank, one.host.clone(), one.pid)));
+        members
+    }
+}
+
+/// What a trainer rank is called.
+fn trainer(rank: usize) -> String {
+    format!("trainer-{rank}")
 }
 
 fn named(member: &MemberStatus) -> Option<(u64, String)> {

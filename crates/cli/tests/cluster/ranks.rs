@@ -1,0 +1,74 @@
+//! Trainer ranks without Redis: the losses of one, two and three, and a run that goes on with another
+//! number of them.
+
+use scalerl_journal::{Reading, What};
+
+use crate::bench::{audit, events, finish, reading, resume, scalerl, succeed, train};
+
+/// Sums of 32-bit numbers in another order. Later steps may draw other tokens.
+const ROUNDING: f64 = 1e-4;
+
+fn numbers(reading: &Reading) -> Vec<(f64, f64)> {
+    let step = |what: &What| match what {
+        What::Step { report, .. } => Some((report.loss, report.gradient_norm)),
+        _ => None,
+    };
+    events(reading).filter_map(step).collect()
+}
+
+#[test]
+fn one_two_and_three_ranks_have_the_same_losses() {
+    let small = [
+        "pipeline.groups_per_step=8",
+        "task.held_out=16",
+        "evaluation.generations=1",
+        "objective.off_policy.steps_behind=0",
+        "budget.steps=2",
+    ];
+    let of = |ranks: u32| {
+        let (run, trainers) = (format!("losses-{ranks}"), format!("cluster.trainers={ranks}"));
+        let set = [&small[..], &[trainers.as_str()]].concat();
+        let reading = finish(&run, train("scalerl", &run, &set));
+        audit(&reading, 0);
+        numbers(&reading)
+    };
+    let one = of(1);
+    for ranks in [2, 3] {
+        let several = of(ranks);
+        println!("{ranks} ranks: {several:?}, one: {one:?}");
+        // The second step's tokens come from weights that differ in the last bits.
+        let (loss, norm) = (several[0].0 - one[0].0, several[0].1 - one[0].1);
+        assert!(loss.abs() <= ROUNDING * one[0].0.abs().max(1e-3), "{several:?} {one:?}");
+        assert!(norm.abs() <= ROUNDING * one[0].1, "{several:?} {one:?}");
+    }
+}
+
+#[test]
+fn a_run_of_three_ranks_goes_on_with_two_with_one_and_with_three() {
+    let run = "ranks-change";
+    let small = [
+        "pipeline.groups_per_step=4",
+        "pipeline.group_size=4",
+        "task.held_out=16",
+        "evaluation.generations=1",
+        "objective.curriculum=\"none\"",
+        "cluster.trainers=3",
+        "budget.steps=2",
+    ];
+    finish(run, train("scalerl", run, &small));
+    let status = succeed(scalerl(&["status", run])).out;
+    for name in ["trainer-0", "trainer-1", "trainer-2"] {
+        assert!(status.contains(name), "{status}");
+    }
+    for (ranks, steps) in [(2, 4), (1, 6), (3, 8)] {
+        let (trainers, budget) =
+            (format!("cluster.trainers={ranks}"), format!("budget.steps={steps}"));
+        succeed(resume(run, &[&trainers, &budget]));
+        assert_eq!(reading(run).summary().version.0, steps);
+    }
+    let reading = reading(run);
+    let places = audit(&reading, 8);
+    crate::bench::assert_none_skipped(&places, crate::run::PROMPTS);
+    let resumed = events(&reading).filter(|what| matches!(what, What::Resumed { .. })).count();
+    assert_eq!(resumed, 3);
+}
