@@ -165,6 +165,18 @@ steps_of() {
 last_event() {
     tail -n 1 "runs/$1/events.jsonl" | python3 -c 'import json, sys; e = json.load(sys.stdin); print(e["type"], e.get("reason", ""))'
 }
+# Processes that work in the folder, but for this script and the daemons: all, or those of `scalerl $1`.
+pids_in_folder() {
+    local link pid
+    for link in /proc/[0-9]*/cwd; do
+        pid=${link#/proc/}
+        pid=${pid%/cwd}
+        [[ $(readlink "$link" 2>/dev/null) == "$work"* ]] || continue
+        [[ " $$ $BASHPID $PPID ${daemons[*]} " != *" $pid "* ]] || continue
+        [ -z "${1:-}" ] || [[ $(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null) == "$SCALERL $1 "* ]] || continue
+        echo "$pid"
+    done
+}
 recipe=$root/scripts/test/slurm.toml
 # 1216 problems, 32 of them held out.
 prompts=1184
@@ -188,7 +200,8 @@ python3 "$root/scripts/test/audit.py" runs/broken "$prompts"
 job=$(submit --device cpu --resume runs/broken)
 echo "job $job: resumes it, to be killed"
 wait_for_steps "$job" 28
-scancel --signal=KILL --full "$job"
+# As a node that goes away: no signal that could be heeded. scancel --signal=KILL asks politely first.
+kill -KILL $(pids_in_folder train)
 wait_for_end "$job"
 echo "job $job: $(state_of "$job") after $(steps_of broken) steps; the journal ends with: $(last_event broken)"
 
@@ -199,16 +212,6 @@ wait_for_end "$job"
 [ "$(last_event broken)" = "stopped steps" ] || fail "the journal ends with: $(last_event broken)"
 python3 "$root/scripts/test/audit.py" runs/broken "$prompts"
 
-# Whoever still works in the folder, but for this script and the daemons.
-left() {
-    local link pid
-    for link in /proc/[0-9]*/cwd; do
-        pid=${link#/proc/}
-        pid=${pid%/cwd}
-        [[ $(readlink "$link" 2>/dev/null) == "$work"* ]] || continue
-        [[ " $$ $BASHPID ${daemons[*]} " == *" $pid "* ]] || ps -o pid=,args= -p "$pid" || true
-    done
-}
-for _ in $(seq 50); do [ -z "$(left)" ] && break || sleep 0.2; done
-[ -z "$(left)" ] || fail "jobs have left processes: $(left)"
+for _ in $(seq 50); do [ -z "$(pids_in_folder)" ] && break || sleep 0.2; done
+[ -z "$(pids_in_folder)" ] || fail "jobs have left processes: $(ps -o pid=,args= -p $(pids_in_folder))"
 echo "test-slurm: passed"

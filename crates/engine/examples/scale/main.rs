@@ -29,6 +29,9 @@ use speeds::{EIGHT_B, Links, Rates};
 
 const GENERATORS: [usize; 8] = [8, 16, 24, 32, 48, 64, 80, 96];
 const TRAINERS: usize = 16;
+/// How far the formula of a decode step may be from what was measured: two batches it is fitted to, the
+/// third it has not seen.
+const TOLERANCE: f64 = 0.1;
 
 /// One line of the table.
 pub(crate) struct Line {
@@ -44,6 +47,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let steps = arguments.next().map_or(Ok(WARM_UP + 64), |steps| steps.parse())?;
     let folder = Path::new(&folder);
     print_speeds();
+    for (name, formula, measured) in speeds::checks() {
+        if (formula / measured - 1.0).abs() > TOLERANCE {
+            return Err(format!("{name}: {formula:.3} ms is too far from {measured:.3} ms").into());
+        }
+    }
     let sweep = sweep(steps)?;
     let splits = splits(steps)?;
     let what_if = what_if(steps)?;
@@ -161,7 +169,7 @@ fn print_head(title: &str) {
     println!("\n{title}:\n");
     println!(
         "| | trainers | generators | steps/hour | s/step | written, tokens/s | trained, tokens/s | \
-         idle: generators | idle: trainers | sequences a GPU | lag: mean, largest |"
+         idle: generators | idle: trainers | sequences a GPU | lag: oldest token, newest, largest |"
     );
     println!("|--|--|--|--|--|--|--|--|--|--|--|");
 }
@@ -170,7 +178,7 @@ fn print_head(title: &str) {
 fn print_line(line: &Line) {
     let Line { name, trainers, generators, row } = line;
     println!(
-        "| {name} | {trainers} | {generators} | {:.0} | {:.1} | {:.0}k | {:.0}k | {:.0} % | {:.0} % | {:.0} | {:.1}, {} |",
+        "| {name} | {trainers} | {generators} | {:.0} | {:.1} | {:.0}k | {:.0}k | {:.0} % | {:.0} % | {:.0} | {:.1}, {:.1}, {} |",
         row.steps_per_hour(),
         row.seconds_per_step,
         row.written / 1e3,
@@ -179,19 +187,20 @@ fn print_line(line: &Line) {
         100.0 * row.trainer_idle,
         row.sequences,
         row.mean_lag,
+        row.newest_lag,
         row.largest_lag
     );
 }
 
 const CSV_HEAD: &str = "table,case,trainers,generators,steps_per_hour,seconds_per_step,written_tokens_per_s,\
-     trained_tokens_per_s,generator_idle,trainer_idle,sequences_per_gpu,set_aside,mean_lag,largest_lag,\
+     trained_tokens_per_s,generator_idle,trainer_idle,sequences_per_gpu,set_aside,mean_lag,mean_lag_of_newest_token,largest_lag,\
      mean_completion_tokens,interrupted_share,kept_share\n";
 
 fn write_csv(csv: &mut String, table: &str, line: &Line) -> std::fmt::Result {
     let row = &line.row;
     writeln!(
         csv,
-        "{table},\"{}\",{},{},{:.2},{:.3},{:.0},{:.0},{:.4},{:.4},{:.2},{},{:.3},{},{:.1},{:.4},{:.4}",
+        "{table},\"{}\",{},{},{:.2},{:.3},{:.0},{:.0},{:.4},{:.4},{:.2},{},{:.3},{:.3},{},{:.1},{:.4},{:.4}",
         line.name,
         line.trainers,
         line.generators,
@@ -204,6 +213,7 @@ fn write_csv(csv: &mut String, table: &str, line: &Line) -> std::fmt::Result {
         row.sequences,
         row.set_aside,
         row.mean_lag,
+        row.newest_lag,
         row.largest_lag,
         row.mean_tokens,
         row.interrupted,

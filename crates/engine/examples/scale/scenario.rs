@@ -86,7 +86,9 @@ pub(crate) struct Row {
     /// Sequences that a GPU decodes at once, while it works.
     pub(crate) sequences: f64,
     pub(crate) set_aside: u64,
+    /// Of the oldest token of each group, and of its newest.
     pub(crate) mean_lag: f64,
+    pub(crate) newest_lag: f64,
     pub(crate) largest_lag: u64,
     /// Tokens of a completion, and share of completions that were interrupted.
     pub(crate) mean_tokens: f64,
@@ -207,19 +209,25 @@ fn row(scenario: &Scenario, marks: &[Mark], path: &Path) -> Result<Row, Box<dyn 
         trainer_idle: (1.0 - (last.busy_s - first.busy_s) / seconds).max(0.0),
         sequences: (last.totals.sequence_s - first.totals.sequence_s) / busy,
         set_aside: last.totals.set_aside - first.totals.set_aside,
-        mean_lag: seen.lags.iter().sum::<u64>() as f64 / seen.lags.len().max(1) as f64,
-        largest_lag: seen.lags.iter().copied().max().unwrap_or(0),
+        mean_lag: mean(seen.lags.iter().map(|(oldest, _)| *oldest)),
+        newest_lag: mean(seen.lags.iter().map(|(_, newest)| *newest)),
+        largest_lag: seen.lags.iter().map(|(oldest, _)| *oldest).max().unwrap_or(0),
         mean_tokens: seen.tokens as f64 * f64::from(STRIDE) / seen.completions as f64,
         interrupted: seen.interrupted as f64 / seen.completions as f64,
         kept: seen.kept as f64 / seen.batched.max(1) as f64,
     })
 }
 
+fn mean(lags: impl ExactSizeIterator<Item = u64>) -> f64 {
+    let count = lags.len().max(1) as f64;
+    lags.sum::<u64>() as f64 / count
+}
+
 /// What the journal says about the steps that count.
 #[derive(Default)]
 struct Seen {
-    /// Of every group trained on: version of the step's start minus its oldest token's.
-    lags: Vec<u64>,
+    /// Of every group trained on: version of the step's start minus its oldest and newest token's.
+    lags: Vec<(u64, u64)>,
     tokens: u64,
     completions: u64,
     interrupted: u64,
@@ -230,19 +238,19 @@ struct Seen {
 impl Seen {
     fn of(events: &[Event]) -> Self {
         let mut seen = Self::default();
-        let mut oldest = std::collections::BTreeMap::new();
+        let mut versions = std::collections::BTreeMap::new();
         for event in events {
             match &event.what {
                 What::Group(group) => {
-                    oldest.insert(group.group, group.versions.map_or(0, |(oldest, _)| oldest.0));
+                    versions.insert(group.group, group.versions);
                     seen.tokens += group.tokens;
                     seen.completions += u64::from(group.judged);
                     seen.interrupted += u64::from(group.interrupted);
                 }
                 What::Step { batch, report, .. } if report.version.0 > WARM_UP as u64 => {
                     let from = report.version.0 - 1;
-                    let lags = batch.groups.iter().filter_map(|group| oldest.get(group));
-                    seen.lags.extend(lags.map(|oldest| from - oldest));
+                    let written = batch.groups.iter().filter_map(|group| *versions.get(group)?);
+                    seen.lags.extend(written.map(|(old, new)| (from - old.0, from - new.0)));
                     seen.kept += u64::from(batch.trained_groups);
                     seen.batched += batch.groups.len() as u64;
                 }
