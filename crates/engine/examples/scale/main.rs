@@ -1,8 +1,8 @@
 //! The pipeline at the size of a cluster: the real engine, simulated GPUs, a clock that jumps.
 //!
 //! ```text
-//! cargo run --release -p scalerl-engine --example scale -- docs/bench
-//! cargo run --release -p scalerl-engine --example scale -- OUT 40      # 40 steps instead of 88
+//! cargo run -p scalerl-engine --example scale -- docs/bench
+//! cargo run -p scalerl-engine --example scale -- OUT 40      # 40 steps instead of 88
 //! ```
 //!
 //! An 8B model with the paper's batch (48 × 16) and budgets (12k thinking tokens, interruptions from
