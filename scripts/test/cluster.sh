@@ -34,13 +34,12 @@ export SCALERL_REQUIRE_REDIS=1 OMP_WAIT_POLICY=passive
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 run() {
-    cargo test --locked "$@" 2>&1 | tee -a "$log"
+    # With the workspace's features, so that nothing is built again after `make test`.
+    cargo test --locked --workspace "$@" 2>&1 | tee -a "$log"
 }
-run -p scalerl-model --lib -- collective --nocapture
-run -p scalerl-worker --test remote --test ranks --test channel -- --nocapture
-run -p scalerl-engine --lib -- fleet --nocapture
+run --test remote --test ranks --test channel -- --nocapture
 # Two at a time: each starts up to five processes.
-run -p scalerl --test cluster -- --test-threads 2 --nocapture
+run --test cluster -- --test-threads 2 --nocapture
 
 echo
 if grep -ah "SKIPPED" "$log" | sort -u; then

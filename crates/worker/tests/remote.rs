@@ -12,7 +12,7 @@ mod tiny;
 
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use scalerl_model::collective::Token;
@@ -120,7 +120,10 @@ struct Node {
 impl Node {
     fn start(redis: &Redis, announcement: &Announcement, name: &str) -> Self {
         let shelf = Shelf::new();
-        let local = Arc::new(LocalGenerator::start(tiny::setup(&shelf)).unwrap());
+        let mut setup = tiny::setup(&shelf);
+        // A few at a time, so that weights on their way find somebody in mid-completion.
+        setup.options.running = 2;
+        let local = Arc::new(LocalGenerator::start(setup).unwrap());
         let form = Form::of(&tiny::model(1).parameters);
         let (address, port) = &announcement.weights;
         let member =
@@ -223,7 +226,11 @@ async fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-struct RemotePair(Redis);
+struct RemotePair {
+    redis: Redis,
+    /// Writes for the pair that was made last.
+    newest: Mutex<Option<Arc<LocalGenerator>>>,
+}
 
 /// A generator together with the nodes it needs.
 struct WithNodes {
@@ -246,8 +253,9 @@ impl Subject for RemotePair {
     type Trainer = LocalTrainer;
 
     fn pair(&self) -> (WithNodes, LocalTrainer) {
-        let rig = block_in_place(|| Handle::current().block_on(Rig::new(&self.0, 1, 100)));
+        let rig = block_in_place(|| Handle::current().block_on(Rig::new(&self.redis, 1, 100)));
         let Rig { generator, trainer, nodes, .. } = rig;
+        *self.newest.lock().unwrap() = Some(nodes[0].local.clone());
         (WithNodes { generator, _nodes: nodes }, trainer)
     }
 
@@ -260,7 +268,14 @@ impl Subject for RemotePair {
     }
 
     async fn a_few_steps(&self) {
-        tokio::time::sleep(Duration::from_millis(15)).await;
+        let local = self.newest.lock().unwrap().clone().unwrap();
+        // What was asked may be through already where the machine is slow to look.
+        let writes = async {
+            while local.stats().running == 0 {
+                tokio::time::sleep(Duration::from_micros(200)).await;
+            }
+        };
+        let _ = tokio::time::timeout(Duration::from_millis(200), writes).await;
     }
 
     fn is_empty(&self, generator: &WithNodes) -> bool {
@@ -277,7 +292,8 @@ impl Subject for RemotePair {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_generator_behind_redis_conforms() {
     let Some(redis) = Redis::start() else { return };
-    let checks = tokio::time::timeout(Duration::from_mins(5), check_all(&RemotePair(redis))).await;
+    let pair = RemotePair { redis, newest: Mutex::new(None) };
+    let checks = tokio::time::timeout(Duration::from_mins(5), check_all(&pair)).await;
     assert!(checks.is_ok(), "a check waits for ever");
 }
 
@@ -360,8 +376,12 @@ async fn nonsense_and_old_tokens_are_refused_and_the_request_is_answered() {
     assert!(answer.iter().flat_map(|one| &one.versions).all(|version| version.0 == 2));
     let refused = rig.generator.signs().refused;
     assert!(refused.len() >= 3, "{refused:?}");
-    let left: u64 = redis::cmd("XLEN").arg(&answers).query(&mut client).unwrap();
-    assert_eq!(left, 0, "nothing is kept");
+    let client = Mutex::new(client);
+    let left = || {
+        let mut client = client.lock().unwrap();
+        redis::cmd("XLEN").arg(&answers).query::<u64>(&mut *client).unwrap()
+    };
+    wait_until("everything to be taken out of Redis", || left() == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
