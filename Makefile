@@ -1,6 +1,6 @@
 # Every command a user or contributor needs. Each target sets up what it needs by itself.
 
-.PHONY: test-vllm test-cluster quickstart forecasts setup setup-sandbox test test-models test-generate test-gpu check fmt bench fuzz help
+.PHONY: test-vllm test-cluster test-slurm quickstart forecasts setup setup-sandbox test test-models test-generate test-gpu check fmt bench fuzz help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -54,6 +54,9 @@ forecasts: ## no training: fit the example curves, forecast, compare, write repo
 
 test-cluster: setup ## runs as several processes: Redis, torchrun, kills, partitions; installs redis-server if it is missing
 	scripts/test/cluster.sh
+
+test-slurm: setup ## a real Slurm of one node runs the shipped script, cancels, kills and resumes; needs root, installs slurm-wlm
+	scripts/test/slurm.sh
 
 test-vllm: setup ## a real vLLM on the CPU as generator; installs about 6 GB into out/venv-vllm
 	python3 scripts/setup/vllm.py
