@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tch::{Device, Tensor};
 
-use super::store::{Store, text};
+use super::store::{GRACE, Store, text};
 use super::{CollectiveError, milliseconds, timed};
 use crate::device;
 use crate::shim::{Handle, handle, handles};
@@ -127,9 +127,10 @@ impl Group {
         let prefix = text(name);
         let act = || format!("forming group `{name}` as rank {rank} of {size}");
         let (own, all) = (rank as c_int, size as c_int);
-        // Meeting takes at most the timeout, connecting as much again.
-        let patience = 2 * timeout + Duration::from_secs(1);
-        let raw = store.call(act, timeout, patience, move |store| {
+        // Gloo waits for each of its peers for as long as for all of them. On a connection of its own,
+        // so that whoever does not come costs this group and not the store.
+        let line = store.another()?;
+        let raw = line.call(act, timeout, timeout + GRACE, move |store| {
             let address = address.as_ref().map_or(std::ptr::null(), |address| address.as_ptr());
             let (wait, mut raw) = (milliseconds(timeout), std::ptr::null_mut());
             let out = &raw mut raw;

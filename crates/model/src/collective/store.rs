@@ -77,6 +77,8 @@ pub struct Store {
     thread: Option<JoinHandle<()>>,
     is_stuck: Cell<bool>,
     server: SocketAddr,
+    /// Where this process connects to reach it.
+    dialled: SocketAddr,
     /// The address of this machine that others know it by, where this process serves.
     own: Option<IpAddr>,
     timeout: Duration,
@@ -85,7 +87,7 @@ pub struct Store {
 }
 
 /// What a call may take beyond its own timeout before it is given up.
-const GRACE: Duration = Duration::from_secs(4);
+pub(super) const GRACE: Duration = Duration::from_secs(4);
 
 impl Store {
     /// Serves a store at `address:port`; port 0 takes one that is free. A loopback address is
@@ -164,7 +166,15 @@ impl Store {
         }
         let is_stuck = Cell::new(false);
         let (jobs, thread) = (Some(jobs), Some(thread));
-        Ok(Self { jobs, thread, is_stuck, server, own: None, timeout, door: None })
+        let (dialled, own, door) = (server, None, None);
+        Ok(Self { jobs, thread, is_stuck, server, dialled, own, timeout, door })
+    }
+
+    /// Another connection to the same server, for calls that may not come back.
+    pub(super) fn another(&self) -> Result<Self, CollectiveError> {
+        let mut store = Self::open(self.dialled, -1, self.timeout)?;
+        (store.server, store.own) = (self.server, self.own);
+        Ok(store)
     }
 
     /// Makes a call on the store's thread and waits for it for `timeout` and a bit.

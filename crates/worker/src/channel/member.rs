@@ -136,8 +136,9 @@ impl WeightMember {
         let memory = self.shelf.spare(&self.form)?;
         if self.group.as_ref().is_none_or(|(number, _)| *number != epoch) {
             self.group = None;
-            let (name, timeout) = (notes::group(epoch), self.options.transfer);
-            let group = Group::form(&self.store, &name, place, transport, timeout)?;
+            let (name, forming) = (notes::group(epoch), self.options.forming());
+            let mut group = Group::form(&self.store, &name, place, transport, forming)?;
+            group.set_timeout(self.options.transfer);
             self.group = Some((epoch, group));
         }
         let (_, group) = self.group.as_ref().expect("formed above");

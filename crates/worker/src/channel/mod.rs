@@ -41,11 +41,21 @@ pub struct ChannelOptions {
     pub meeting: Duration,
     /// For a member to say that it is there.
     pub answer: Duration,
-    /// For a group to form, and for all weights to arrive.
+    /// For all weights to arrive.
     pub transfer: Duration,
     /// How weights travel; the trainer decides for all. `None`: NCCL for weights on a GPU, which
     /// wants a GPU for each process. Processes that share one need Gloo.
     pub transport: Option<Transport>,
+}
+
+/// Groups form in well under a second; who dies in that moment holds all others up for so long.
+const FORMING: Duration = Duration::from_secs(20);
+
+impl ChannelOptions {
+    /// For a group to form.
+    fn forming(&self) -> Duration {
+        self.transfer.min(FORMING)
+    }
 }
 
 impl Default for ChannelOptions {

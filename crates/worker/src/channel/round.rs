@@ -178,8 +178,10 @@ impl Rounds {
             notes::write(&self.store, &key, &Go::Meet { epoch, rank: place + 1, size, is_nccl })?;
         }
         if self.group.is_none() {
-            let (name, timeout) = (notes::group(epoch), self.options.transfer);
-            let group = Group::form(&self.store, &name, (0, size), transport, timeout)?;
+            let name = notes::group(epoch);
+            let forming = self.options.forming();
+            let mut group = Group::form(&self.store, &name, (0, size), transport, forming)?;
+            group.set_timeout(self.options.transfer);
             self.group = Some((ready.to_vec(), group));
         }
         let (_, group) = self.group.as_ref().expect("formed above");
