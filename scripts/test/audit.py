@@ -5,7 +5,7 @@
 
 Reads `events.jsonl` and the newest checkpoint. Every prompt that was handed out must have been judged
 once or be in the checkpoint, every judged group must be in one step or in the checkpoint, every
-position of an epoch of PROMPTS prompts must have been handed out. Exits with 1 and says what is wrong.
+position of an epoch of PROMPTS prompts must have been handed out (so the recipe has no curriculum). Exits with 1 and says what is wrong.
 The tests in Rust ask the same of runs without Slurm (`crates/cli/tests/train/bench.rs`).
 """
 
@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 
 
-def counted(path: Path) -> tuple[list[dict], int]:
-    """Events that count after all resumes, and how many resumes there were."""
+def counted(path: Path) -> tuple[list[tuple[int, dict]], int]:
+    """Events that count after all resumes, each with its line, and how many resumes there were."""
     kept: list[tuple[int, dict]] = []
     resumes = 0
     for index, line in enumerate(path.read_text().splitlines()):
@@ -24,7 +24,7 @@ def counted(path: Path) -> tuple[list[dict], int]:
             kept = [one for one in kept if one[0] < event["kept"]]
             resumes += 1
         kept.append((index, event))
-    return [event for _, event in kept], resumes
+    return kept, resumes
 
 
 def place_of(place: dict) -> tuple[int, int, int]:
@@ -34,12 +34,20 @@ def place_of(place: dict) -> tuple[int, int, int]:
 def audit(run: Path, prompts: int, largest_lag: int) -> list[str]:
     wrong: list[str] = []
     events, resumes = counted(run / "events.jsonl")
+    checkpoints = sorted((run / "checkpoints").glob("step-*"))
+    if not checkpoints:
+        return ["there is no checkpoint"]
+    newest = checkpoints[-1]
+    state = json.loads((newest / "state.json").read_text())
     places: set[tuple[int, int, int]] = set()
     waiting: set[int] = set()
-    steps = 0
-    for event in events:
+    steps = again = 0
+    for line, event in events:
         kind = event["type"]
-        if kind == "group":
+        if kind == "group" and line >= state["kept"]:
+            # Judged after the last checkpoint, of the same step: a resume takes it back and samples it again.
+            again += 1
+        elif kind == "group":
             place = place_of(event["place"])
             if place in places:
                 wrong.append(f"{place} was judged twice")
@@ -57,13 +65,8 @@ def audit(run: Path, prompts: int, largest_lag: int) -> list[str]:
                 wrong.append(f"step {steps} is called {event['report']['version']}")
             if event["lag"] > largest_lag:
                 wrong.append(f"lag {event['lag']} at step {steps}")
-    checkpoints = sorted((run / "checkpoints").glob("step-*"))
-    if not checkpoints:
-        return [*wrong, "there is no checkpoint"]
-    newest = checkpoints[-1]
-    saved = json.loads((newest / "state.json").read_text())["version"]
-    if saved != steps:
-        wrong.append(f"the newest checkpoint is of step {saved}, the last step is {steps}")
+    if state["version"] != steps:
+        wrong.append(f"the newest checkpoint is of step {state['version']}, the last step is {steps}")
     in_flight = 0
     for line in (newest / "groups.jsonl").read_text().splitlines():
         group = json.loads(line)
@@ -84,7 +87,7 @@ def audit(run: Path, prompts: int, largest_lag: int) -> list[str]:
             break
     print(
         f"{run.name}: {steps} steps, {resumes} resumes, {len(places)} prompts handed out, "
-        f"{in_flight} of them in flight at the end, {len(wrong)} faults"
+        f"{in_flight} of them in flight in the last checkpoint ({again} judged since), {len(wrong)} faults"
     )
     return wrong
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # A real Slurm of one node runs the shipped scripts/slurm/train.sbatch:
 #
-#   1. a whole run of two trainers and a generator as three tasks of a job, Redis started by the script;
-#   2. a second run, cancelled in the middle by scancel, resumed by another job, which is killed, and
-#      resumed by a third.
+#   1. a whole run of two trainers and two generators as four tasks of a job, Redis started by the script;
+#   2. a second run, cancelled in the middle by scancel; resumed by another job, whose first trainer is
+#      killed, which must end that job; resumed by a third, one of whose generators is killed, which must
+#      not end it.
 #
 # Both folders are audited: no prompt lost, none trained on twice. Needs root (Slurm's daemons start
 # tasks for others), Debian's slurm-wlm, munge and redis-server (installed where apt-get is there), and
@@ -94,7 +95,7 @@ SelectTypeParameters=CR_CPU
 SchedulerType=sched/backfill
 MpiDefault=none
 ReturnToService=2
-KillWait=60
+KillWait=30
 SlurmdParameters=config_overrides
 GresTypes=gpu
 NodeName=$host CPUs=64 RealMemory=1000 Gres=gpu:8 State=UNKNOWN
@@ -130,7 +131,7 @@ export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 unset SCALERL_REDIS || true
 cd "$work"
 submit() {
-    sbatch --parsable --ntasks=3 "$root/scripts/slurm/train.sbatch" "$@"
+    sbatch --parsable --ntasks=4 "$root/scripts/slurm/train.sbatch" "$@"
 }
 # The last word of Slurm about a job, once it has ended; it remembers jobs for five minutes.
 state_of() {
@@ -149,9 +150,10 @@ wait_for_end() {
     done
     fail "job $job does not end"
 }
-# Waits until the run in runs/broken has taken so many steps.
+# Waits until the run in runs/broken has taken so many steps more.
 wait_for_steps() {
-    local job=$1 steps=$2
+    local job=$1 steps
+    steps=$(($(steps_of broken) + $2))
     for _ in $(seq 600); do
         [ "$(steps_of broken)" -lt "$steps" ] || return 0
         case $(state_of "$job") in FAILED | COMPLETED) fail "job $job ended as $(state_of "$job") too early" ;; esac
@@ -165,17 +167,24 @@ steps_of() {
 last_event() {
     tail -n 1 "runs/$1/events.jsonl" | python3 -c 'import json, sys; e = json.load(sys.stdin); print(e["type"], e.get("reason", ""))'
 }
-# Processes that work in the folder, but for this script and the daemons: all, or those of `scalerl $1`.
+# Processes that work in the folder, but for this script and the daemons.
 pids_in_folder() {
     local link pid
     for link in /proc/[0-9]*/cwd; do
         pid=${link#/proc/}
         pid=${pid%/cwd}
         [[ $(readlink "$link" 2>/dev/null) == "$work"* ]] || continue
-        [[ " $$ $BASHPID $PPID ${daemons[*]} " != *" $pid "* ]] || continue
-        [ -z "${1:-}" ] || [[ $(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null) == "$SCALERL $1 "* ]] || continue
-        echo "$pid"
+        [[ " $$ $BASHPID $PPID ${daemons[*]} " == *" $pid "* ]] || echo "$pid"
     done
+}
+# The scalerl of the job that is a task's own.
+pid_of_task() {
+    local pid
+    for pid in $(pids_in_folder); do
+        [ "$(readlink "/proc/$pid/exe")" = "$(readlink -f "$SCALERL")" ] || continue
+        tr '\0' '\n' <"/proc/$pid/environ" | grep -qx "SLURM_PROCID=$1" && echo "$pid" && return
+    done
+    fail "there is no task $1"
 }
 recipe=$root/scripts/test/slurm.toml
 # 1216 problems, 32 of them held out.
@@ -188,7 +197,7 @@ wait_for_end "$job"
 [ "$(steps_of whole)" = 12 ] || fail "12 steps were asked for, $(steps_of whole) were taken"
 python3 "$root/scripts/test/audit.py" runs/whole "$prompts"
 
-job=$(submit "$recipe" --device cpu --run runs/broken --set budget.steps=60)
+job=$(submit "$recipe" --device cpu --run runs/broken --set budget.steps=120)
 echo "job $job: to be cancelled"
 wait_for_steps "$job" 7
 scancel "$job"
@@ -199,17 +208,21 @@ python3 "$root/scripts/test/audit.py" runs/broken "$prompts"
 
 job=$(submit --device cpu --resume runs/broken)
 echo "job $job: resumes it, to be killed"
-wait_for_steps "$job" 28
-# As a node that goes away: no signal that could be heeded. scancel --signal=KILL asks politely first.
-kill -KILL $(pids_in_folder train)
+wait_for_steps "$job" 15
+kill -KILL "$(pid_of_task 0)"
 wait_for_end "$job"
 echo "job $job: $(state_of "$job") after $(steps_of broken) steps; the journal ends with: $(last_event broken)"
+[ "$(state_of "$job")" = FAILED ] || fail "job $job ended as $(state_of "$job")"
 
 job=$(submit --device cpu --resume runs/broken)
-echo "job $job: resumes that"
+echo "job $job: resumes that, and loses a generator"
+wait_for_steps "$job" 15
+kill -KILL "$(pid_of_task 3)"
 wait_for_end "$job"
+echo "job $job: $(state_of "$job"); the journal ends with: $(last_event broken)"
 [ "$(state_of "$job")" = COMPLETED ] || fail "job $job ended as $(state_of "$job")"
 [ "$(last_event broken)" = "stopped steps" ] || fail "the journal ends with: $(last_event broken)"
+grep -q '"to":"dead"' runs/broken/events.jsonl || fail "the journal does not know that a generator died"
 python3 "$root/scripts/test/audit.py" runs/broken "$prompts"
 
 for _ in $(seq 50); do [ -z "$(pids_in_folder)" ] && break || sleep 0.2; done

@@ -10,7 +10,7 @@ use scalerl_engine::{
     Deadlines, Devices, EngineError, EvaluationSet, Phrases, Run, RunEnd, Settings, Simulated,
     fake, never, run,
 };
-use scalerl_journal::{Environment, Fate, Reading, RunFolder, What};
+use scalerl_journal::{Environment, Event, Fate, History, Reading, RunFolder, What, read_events};
 use scalerl_recipe::{Override, Recipe};
 use tokio::sync::mpsc;
 
@@ -228,8 +228,15 @@ impl Rig {
 /// What must be true of every folder whose run has ended.
 pub(crate) fn audit(path: &Path, steps_behind: u64) -> Reading {
     let reading = Reading::load(path).unwrap();
+    let checkpoint = reading.checkpoints.last().expect("a run that ends leaves a checkpoint");
+    checkpoint.verify().unwrap();
+    // Groups judged while it was being written come after it, and are in flight in it.
+    let state: serde_json::Value =
+        serde_json::from_slice(&checkpoint.read("state.json").unwrap()).unwrap();
+    let mut lines = read_events(&path.join("events.jsonl")).unwrap();
+    lines.truncate(state["kept"].as_u64().unwrap() as usize);
     let (mut steps, mut places, mut waiting) = (0, BTreeSet::new(), BTreeSet::new());
-    for event in &reading.history.events {
+    for event in &History::of(lines).events {
         match &event.what {
             What::Group(report) => {
                 assert!(places.insert(report.place), "{:?} was judged twice", report.place);
@@ -256,9 +263,10 @@ pub(crate) fn audit(path: &Path, steps_behind: u64) -> Reading {
             _ => {}
         }
     }
+    let is_step = |event: &&Event| matches!(event.what, What::Step { .. });
+    let taken = reading.history.events.iter().filter(is_step).count() as u64;
+    assert_eq!((checkpoint.version.0, taken), (steps, steps), "the last step is saved");
     // What was handed out and is not judged is in the last checkpoint, so nothing was skipped.
-    let checkpoint = reading.checkpoints.last().expect("a run that ends leaves a checkpoint");
-    checkpoint.verify().unwrap();
     let groups = String::from_utf8(checkpoint.read("groups.jsonl").unwrap()).unwrap();
     for line in groups.lines() {
         let group: serde_json::Value = serde_json::from_str(line).unwrap();
