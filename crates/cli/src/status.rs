@@ -55,7 +55,8 @@ fn line(member: &FleetMember, now: f64) -> Vec<String> {
         member.name.clone(),
         member.role.clone(),
         member.host.clone(),
-        member.pid.to_string(),
+        // A server is known by its address alone.
+        or_dash((member.pid > 0).then(|| member.pid.to_string())),
         member.state.to_string(),
         or_dash(member.version.map(|version| version.to_string())),
         or_dash(member.lag.map(|lag| lag.to_string())),

@@ -17,9 +17,8 @@ use scalerl_recipe::{GeneratorChoice, OffPolicy, Recipe, Resolved};
 use scalerl_rollout::{Generator, Trainer};
 use scalerl_worker::flops::{SequenceSize, forward_flops};
 use scalerl_worker::options::{cache_after_exchange, generator_options, learner_options};
-use scalerl_worker::ranks::{RankedTrainer, Roll, Team};
+use scalerl_worker::ranks::{RankedTrainer, Team};
 use scalerl_worker::remote::RedisGenerator;
-use scalerl_worker::vllm::Notice;
 use scalerl_worker::{LocalGenerator, LocalGeneratorSetup, LocalTrainer, Shelf};
 use tokio::sync::mpsc::{self, Receiver};
 use tokio::sync::oneshot;
@@ -27,7 +26,8 @@ use tokio::task::JoinHandle;
 
 use super::cluster::processes::{Processes, threads_each};
 use super::cluster::roles::AnyTrainer;
-use super::cluster::watch::Watch;
+use super::cluster::watch::servers::ServerWatch;
+use super::cluster::watch::{Others, Watch};
 use super::cluster::{Lead, rank_deadlines, remote, session_name};
 use super::environment::{now, threads};
 use super::live;
@@ -164,20 +164,15 @@ pub(super) fn conduct(parts: Parts) -> Result<RunEnd> {
         if parts.lead.generators > 0 {
             return conduct_fleet(parts, trainer, shelf, processes).await;
         }
-        let (watching, fleet) = match trainer.roll() {
-            Some(roll) => {
-                let (watching, changes) = Watching::start(&parts, None, Some(roll), processes);
-                (Some(watching), Some(changes))
-            }
-            None => (None, None),
-        };
-        let ended = if parts.recipe.pipeline.generator == GeneratorChoice::Local {
-            let (generator, devices) = (parts.local_generator(shelf)?, parts.devices());
-            let news = News { fleet, notices: None };
-            engage(parts, Arc::new(generator), trainer, devices, news).await
-        } else {
-            conduct_servers(parts, trainer, fleet).await
-        };
+        if parts.recipe.pipeline.generator != GeneratorChoice::Local {
+            return conduct_servers(parts, trainer, processes).await;
+        }
+        let others = Others { roll: trainer.roll(), processes, ..Others::default() };
+        let is_alone = others.roll.is_none();
+        let watching = (!is_alone).then(|| Watching::start(&parts, others));
+        let (watching, fleet) = watching.unzip();
+        let (generator, devices) = (parts.local_generator(shelf)?, parts.devices());
+        let ended = engage(parts, Arc::new(generator), trainer, devices, fleet).await;
         if let Some(watching) = watching {
             watching.end().await;
         }
@@ -193,12 +188,16 @@ async fn conduct_fleet(
     mut processes: Processes,
 ) -> Result<RunEnd> {
     let generator = parts.remote_generator(shelf, &mut processes).await?;
-    let (watching, changes) =
-        Watching::start(&parts, Some(generator.clone()), trainer.roll(), processes);
+    let others = Others {
+        generator: Some(generator.clone()),
+        roll: trainer.roll(),
+        processes,
+        ..Others::default()
+    };
+    let (watching, changes) = Watching::start(&parts, others);
     let count = f64::from(parts.lead.generators);
     let devices = Devices::Apart { generator: count, trainer: parts.trainers() };
-    let news = News { fleet: Some(changes), notices: None };
-    let ended = engage(parts, generator.clone(), trainer, devices, news).await;
+    let ended = engage(parts, generator.clone(), trainer, devices, Some(changes)).await;
     generator.close().await;
     watching.end().await;
     ended
@@ -208,8 +207,9 @@ async fn conduct_fleet(
 async fn conduct_servers(
     parts: Parts<'_>,
     trainer: AnyTrainer,
-    fleet: Option<mpsc::UnboundedReceiver<FleetChange>>,
+    processes: Processes,
 ) -> Result<RunEnd> {
+    let roll = trainer.roll();
     let model = parts.generator_model(parts.generator_device)?;
     let sets = &parts.material.evaluation_sets;
     let servers = Servers {
@@ -220,10 +220,14 @@ async fn conduct_servers(
     };
     let (tell, notices) = mpsc::unbounded_channel();
     let (generator, trainer) = servers.connect(model, trainer, tell).await?;
-    let count = generator.devices() as f64;
+    let (count, generator) = (generator.devices() as f64, Arc::new(generator));
     let devices = Devices::Apart { generator: count, trainer: parts.trainers() };
-    let news = News { fleet, notices: Some(notices) };
-    engage(parts, Arc::new(generator), trainer, devices, news).await
+    let servers = Some(ServerWatch::new(generator.clone(), notices));
+    let others = Others { servers, roll, processes, ..Others::default() };
+    let (watching, changes) = Watching::start(&parts, others);
+    let ended = engage(parts, generator, trainer, devices, Some(changes)).await;
+    watching.end().await;
+    ended
 }
 
 /// The task that watches other processes.
@@ -234,15 +238,10 @@ struct Watching {
 }
 
 impl Watching {
-    fn start(
-        parts: &Parts<'_>,
-        generator: Option<Arc<RedisGenerator>>,
-        roll: Option<Arc<Roll>>,
-        processes: Processes,
-    ) -> (Self, mpsc::UnboundedReceiver<FleetChange>) {
+    fn start(parts: &Parts<'_>, others: Others) -> (Self, mpsc::UnboundedReceiver<FleetChange>) {
         let (tell, changes) = mpsc::unbounded_channel();
         let run = parts.folder.path().to_owned();
-        let watch = Watch::new(parts.recipe, generator, roll, processes, tell, run);
+        let watch = Watch::new(parts.recipe, others, tell, run);
         let (stop, stopped) = oneshot::channel();
         (Self { stop, task: tokio::spawn(watch.run(stopped)) }, changes)
     }
@@ -256,21 +255,13 @@ impl Watching {
     }
 }
 
-/// What others have to say while a run goes on.
-struct News {
-    /// For the journal.
-    fleet: Option<mpsc::UnboundedReceiver<FleetChange>>,
-    /// For the screen, where there are servers.
-    notices: Option<mpsc::UnboundedReceiver<Notice>>,
-}
-
 /// Hands everything to the engine and shows what happens.
 async fn engage<G: Generator, T: Trainer>(
     parts: Parts<'_>,
     generator: Arc<G>,
     trainer: T,
     devices: Devices,
-    News { fleet, mut notices }: News,
+    fleet: Option<mpsc::UnboundedReceiver<FleetChange>>,
 ) -> Result<RunEnd> {
     let Parts { folder, recipe, policy, renderer, material, .. } = parts;
     let (grader, pool, evaluation_sets) = material.into_grader(recipe);
@@ -301,7 +292,6 @@ async fn engage<G: Generator, T: Trainer>(
                     None => break,
                 },
                 Some(()) = asked.recv() => live.say_stopping(),
-                Some(notice) = next_notice(&mut notices) => live.say(&notice.to_string()),
             }
         }
     });
@@ -322,14 +312,6 @@ async fn engage<G: Generator, T: Trainer>(
     // The engine has dropped the other end, so this ends too.
     shown.await.ok();
     ended.map_err(failed)
-}
-
-/// Never, where nobody has anything to say.
-async fn next_notice(notices: &mut Option<mpsc::UnboundedReceiver<Notice>>) -> Option<Notice> {
-    match notices {
-        Some(notices) => notices.recv().await,
-        None => std::future::pending().await,
-    }
 }
 
 /// Requests to stop, for the engine and, a second time, for the screen.

@@ -169,11 +169,6 @@ impl Live {
         }
     }
 
-    /// Something that stands in no event.
-    pub(crate) fn say(&self, line: &str) {
-        self.screen.say(line);
-    }
-
     /// Says that a request to stop was heard.
     pub(crate) fn say_stopping(&self) {
         self.screen.say("asked to stop: finishing the step, then saving");

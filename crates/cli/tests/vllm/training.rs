@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use scalerl_journal::{Reading, What};
+use scalerl_journal::{FleetState, Reading, What};
 
 use crate::audit::{assert_none_skipped, audit};
 use crate::server::{Server, last_lines};
@@ -88,7 +88,7 @@ pub(crate) fn check(server: &mut Server, place: &Path) {
     let mut run = Run::start(place, &server.url());
     run.wait_for_steps(8);
     server.freeze();
-    run.wait_until("the frozen server is found out", |run| run.said("is lost: silent for") > 0);
+    run.wait_until("the frozen server is found out", |run| run.said("-> dead: silent for") > 0);
     let (frozen, back) = (run.steps(), run.said("is back after"));
     server.thaw();
     run.wait_until("the thawed server is back", |run| run.said("is back after") > back);
@@ -103,7 +103,7 @@ pub(crate) fn check(server: &mut Server, place: &Path) {
     assert!(run.child.wait().unwrap().success(), "the run fails");
     println!("trained for {:.0} s", begun.elapsed().as_secs_f64());
     let said = fs::read_to_string(&run.log).unwrap();
-    for line in said.lines().filter(|line| line.contains("vLLM server")) {
+    for line in said.lines().filter(|line| line.contains(" -> ")) {
         println!("{line}");
     }
     judge(&Reading::load(&run.folder).unwrap());
@@ -114,9 +114,11 @@ fn judge(reading: &Reading) {
     assert_none_skipped(&places, PROMPTS);
     let (mut rates, mut apart) = (Vec::new(), Vec::new());
     let (mut interrupted, mut groups) = (0, 0);
+    let mut servers = Vec::new();
     for event in &reading.history.events {
         match &event.what {
             What::Evaluation { sets, .. } => rates.push((sets[0].pass_rate, sets[0].samples)),
+            What::Fleet(change) => servers.push(change.to),
             What::Step { report, .. } => apart.push(report.ratio.mean_abs_log),
             What::Group(report) => {
                 interrupted += report.interrupted;
@@ -125,6 +127,10 @@ fn judge(reading: &Reading) {
             _ => {}
         }
     }
+    let count = |state| servers.iter().filter(|found| **found == state).count();
+    let (lost, back) = (count(FleetState::Dead), count(FleetState::Healthy));
+    println!("the journal has {lost} losses and {back} returns of the server");
+    assert!(lost >= 2 && back == lost, "frozen and killed, and back each time: {servers:?}");
     println!("{groups} groups judged once, {} handed out, none skipped", places.len());
     println!("{interrupted} completions interrupted; pass rates {rates:?}");
     println!("mean |log ratio| of steps {apart:.4?}");

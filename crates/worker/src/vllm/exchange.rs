@@ -145,7 +145,10 @@ impl Inner {
             tokio::time::sleep(PULSE.min(self.silence / 4)).await;
             let client = &self.fleet.servers[index].client;
             match is_healthy(client, self.silence).await {
-                Ok(()) => heard = Instant::now(),
+                Ok(()) => {
+                    heard = Instant::now();
+                    self.fleet.hear(index, 0);
+                }
                 Err(error) if heard.elapsed() >= self.silence => {
                     if matches!(self.fleet.state(index), ServerState::Serving(_)) {
                         let seconds = self.silence.as_secs();

@@ -36,9 +36,9 @@ pub enum Notice {
 impl std::fmt::Display for Notice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Lost { url, reason } => write!(f, "vLLM server {url} is lost: {reason}"),
-            Self::Back { url, version, seconds } => {
-                write!(f, "vLLM server {url} is back after {seconds} s, with {version}")
+            Self::Lost { reason, .. } => write!(f, "{reason}"),
+            Self::Back { version, seconds, .. } => {
+                write!(f, "it is back after {seconds} s, with {version}")
             }
         }
     }
@@ -62,6 +62,10 @@ pub struct ServerLoad {
     pub state: ServerState,
     /// Requests under way.
     pub running: usize,
+    /// Tokens it has written.
+    pub tokens: u64,
+    /// Since its last sign of life.
+    pub silent_for: Duration,
 }
 
 pub(super) struct Server {
@@ -76,6 +80,8 @@ struct Entry {
     state: ServerState,
     running: usize,
     since: Instant,
+    tokens: u64,
+    heard: Instant,
 }
 
 struct States {
@@ -112,8 +118,14 @@ impl Fleet {
         patience: Duration,
         notices: Option<mpsc::UnboundedSender<Notice>>,
     ) -> Self {
-        let entry =
-            |_: &Client| Entry { state: ServerState::Idle, running: 0, since: Instant::now() };
+        let now = Instant::now();
+        let entry = |_: &Client| Entry {
+            state: ServerState::Idle,
+            running: 0,
+            since: now,
+            tokens: 0,
+            heard: now,
+        };
         let entries = clients.iter().map(entry).collect();
         let server = |client| Server {
             client,
@@ -142,8 +154,17 @@ impl Fleet {
                 url: server.client.url().to_owned(),
                 state: entry.state.clone(),
                 running: entry.running,
+                tokens: entry.tokens,
+                silent_for: entry.heard.elapsed(),
             })
             .collect()
+    }
+
+    /// A sign of life, with so many tokens.
+    pub(super) fn hear(&self, index: usize, tokens: usize) {
+        let entry = &mut self.states().entries[index];
+        entry.tokens += tokens as u64;
+        entry.heard = Instant::now();
     }
 
     pub(super) fn state(&self, index: usize) -> ServerState {

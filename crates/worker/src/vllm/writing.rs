@@ -81,7 +81,10 @@ impl Inner {
             wish.preferred = Some(lease.index);
             let url = self.fleet.servers[lease.index].client.url();
             let trouble = match self.call(request, one, index, &lease).await {
-                Ok(tokens) => return Ok(tokens),
+                Ok(tokens) => {
+                    self.fleet.hear(lease.index, tokens.len());
+                    return Ok(tokens);
+                }
                 Err(trouble) => trouble,
             };
             match trouble {

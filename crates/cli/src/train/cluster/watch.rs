@@ -1,6 +1,8 @@
 //! Watches the fleet while a run goes on: signs of life into the state machine, its changes into the
 //! journal, the table into the run folder, dead generators started again.
 
+pub(crate) mod servers;
+
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
@@ -20,19 +22,29 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::processes::{Fate, Processes};
 use super::seconds;
 use crate::train::environment::now;
+use servers::ServerWatch;
 
 /// Between two looks at processes.
 const LOOK: Duration = Duration::from_millis(200);
 /// What Redis is called among the members.
 const REDIS: &str = "redis";
 
-pub(crate) struct Watch {
+/// Whoever works on a run beside this process.
+#[derive(Default)]
+pub(crate) struct Others {
     /// Where generators are in other processes.
-    generator: Option<Arc<RedisGenerator>>,
+    pub(crate) generator: Option<Arc<RedisGenerator>>,
+    /// Where vLLM generates.
+    pub(crate) servers: Option<ServerWatch>,
     /// Where several train.
-    roll: Option<Arc<Roll>>,
+    pub(crate) roll: Option<Arc<Roll>>,
+    /// Those that this process has started.
+    pub(crate) processes: Processes,
+}
+
+pub(crate) struct Watch {
+    others: Others,
     is_lost_told: bool,
-    processes: Processes,
     fleet: Fleet,
     /// Names of members of the weight channel, also of those that are gone.
     names: BTreeMap<u64, String>,
@@ -46,9 +58,7 @@ pub(crate) struct Watch {
 impl Watch {
     pub(crate) fn new(
         recipe: &Recipe,
-        generator: Option<Arc<RedisGenerator>>,
-        roll: Option<Arc<Roll>>,
-        processes: Processes,
+        others: Others,
         tell: mpsc::UnboundedSender<FleetChange>,
         run: PathBuf,
     ) -> Self {
@@ -56,10 +66,8 @@ impl Watch {
         let silence =
             Silence { suspect: seconds(cluster.suspect_s), dead: seconds(cluster.dead_s) };
         Self {
-            generator,
-            roll,
+            others,
             is_lost_told: false,
-            processes,
             fleet: Fleet::new(silence),
             names: BTreeMap::new(),
             started: Instant::now(),
@@ -80,7 +88,7 @@ impl Watch {
                 _ = &mut stop => {
                     // The last word on everybody.
                     self.show();
-                    return self.processes;
+                    return self.others.processes;
                 }
                 _ = ticks.tick() => {}
             }
@@ -95,14 +103,15 @@ impl Watch {
     fn look(&mut self) {
         let now = self.started.elapsed();
         let mut changes = Vec::new();
-        for fate in self.processes.look() {
+        for fate in self.others.processes.look() {
             changes.extend(match fate {
                 Fate::Ended { name, reason } => self.fleet.ended(&name, &reason),
                 Fate::Restarted { name } => self.fleet.restarted(&name, now),
             });
         }
         changes.extend(self.see_ranks());
-        if let Some(generator) = self.generator.clone() {
+        changes.extend(self.others.servers.iter_mut().flat_map(ServerWatch::changes));
+        if let Some(generator) = self.others.generator.clone() {
             let signs = generator.signs();
             self.fleet.adopted(generator.adopted());
             changes.extend(self.see_redis(&signs));
@@ -152,8 +161,8 @@ impl Watch {
 
     /// Trainer ranks, once when they are lost; which one is known where this process started them.
     fn see_ranks(&mut self) -> Option<FleetChange> {
-        let roll = self.roll.as_ref().filter(|_| !self.is_lost_told)?;
-        let (rank, reason) = match self.processes.dead_rank() {
+        let roll = self.others.roll.as_ref().filter(|_| !self.is_lost_told)?;
+        let (rank, reason) = match self.others.processes.dead_rank() {
             Some((rank, reason)) => (Some(rank), reason),
             None => (None, roll.state().lost?),
         };
@@ -189,9 +198,10 @@ impl Watch {
         changes
     }
 
-    fn show(&self) {
+    fn show(&mut self) {
         let at = now();
         let mut members = self.trainers(at);
+        members.extend(self.others.servers.iter_mut().flat_map(|servers| servers.members(at)));
         members.extend(self.fleet.members(self.started.elapsed(), at));
         let table = FleetTable { at, trouble: self.trouble.clone(), members };
         // For people; the next one may succeed.
@@ -200,8 +210,11 @@ impl Watch {
 
     /// This process, and the ranks beside it.
     fn trainers(&self, at: f64) -> Vec<FleetMember> {
-        let state = self.roll.as_ref().map(|roll| roll.state());
-        let adopted = || self.generator.as_ref().map(|generator| generator.adopted());
+        let state = self.others.roll.as_ref().map(|roll| roll.state());
+        let adopted = || match &self.others {
+            Others { generator: Some(generator), .. } => Some(generator.adopted()),
+            Others { servers, .. } => servers.as_ref().and_then(ServerWatch::newest),
+        };
         let line = |rank: usize, host: String, pid: u32| FleetMember {
             name: trainer(rank),
             role: "trainer".to_owned(),
@@ -220,7 +233,8 @@ impl Watch {
             },
         };
         let mut members = vec![line(0, host(), std::process::id())];
-        let others = self.roll.iter().flat_map(|roll| roll.processes.iter().enumerate().skip(1));
+        let others =
+            self.others.roll.iter().flat_map(|roll| roll.processes.iter().enumerate().skip(1));
         members.extend(others.map(|(rank, one)| line(rank, one.host.clone(), one.pid)));
         members
     }
