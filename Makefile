@@ -12,6 +12,7 @@ check: setup ## formatting, lints, layering
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	python3 scripts/check/layering.py
+	python3 scripts/check/yaml_files.py
 
 # Programs that answers contain run in bubblewrap. Where it cannot be installed, its tests say that they skipped.
 setup-sandbox:
