@@ -17,6 +17,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <mutex>
 #include <new>
 #include <string>
 #include <thread>
@@ -137,6 +138,10 @@ extern "C" {
 
 // A store: its server on a bound socket (listener >= 0, ours from here on) or a client of one.
 int scalerl_store_open(const char* host, uint16_t port, int listener, int64_t timeout_ms, void** out) {
+  // torch's flight recorder notes new groups in a map without a lock (2.11, recordWithResetEnabled): two threads that
+  // begin to use groups at once crash or hang. Every group needs a store first, and the recorder looks once.
+  static std::once_flag once;
+  std::call_once(once, [] { setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1); });
   // What goes wrong is an error of the caller's; c10d would also print it, with traces, where programs print.
   if (getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
   return guarded([&] {
