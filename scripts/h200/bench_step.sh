@@ -3,7 +3,8 @@
 # weights handed over; FP32 logits. Random weights, so every completion has its full length; a pattern that random text
 # meets about half the time stands for the reward. Prints the seconds of each step from the run's own journal.
 #   MODEL=FOLDER scripts/h200/bench_step.sh [STEPS]      a folder with config.json and tokenizer.json of Qwen2.5-0.5B
-#   SCHEMES="pipeline phases"                            which off-policy schemes
+#   SCHEMES="pipeline phases"                            which off-policy schemes; `processes` is the pipeline with its generator in a
+#                                                        process of its own on the same GPU (REDIS_SERVER names the server's program)
 source "$(dirname "$0")/environment.sh"
 steps=${1:-16}
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
@@ -43,12 +44,19 @@ folder = "$work"
 checkpoint_every_steps = 1000
 TOML
 for scheme in ${SCHEMES:-pipeline phases}; do
+  more=()
   case $scheme in
     pipeline) off='{ type = "pipeline", steps_behind = 8 }' ;;
+    processes)
+      off='{ type = "pipeline", steps_behind = 8 }'
+      "${REDIS_SERVER:-redis-server}" --port 26379 --bind 127.0.0.1 --save "" --appendonly no > "$work/redis.log" 2>&1 &
+      trap 'kill %1 2>/dev/null; rm -rf "$work"' EXIT
+      export SCALERL_REDIS=redis://127.0.0.1:26379
+      more=(--set cluster.generators=1) ;;
     phases) off='{ type = "ppo-off-policy", steps_per_phase = 8 }' ;;
     *) echo "unknown scheme $scheme" >&2; exit 2 ;;
   esac
-  "$scalerl" train "$work/step.toml" --run "$work/$scheme" --set "objective.off_policy=$off" --set "budget.steps=$steps" > "$work/$scheme.log" 2>&1 \
+  "$scalerl" train "$work/step.toml" --run "$work/$scheme" --set "objective.off_policy=$off" --set "budget.steps=$steps" "${more[@]}" > "$work/$scheme.log" 2>&1 \
     || { tail -5 "$work/$scheme.log"; exit 1; }
   python3 scripts/bench/step_times.py "$scheme" "$work/$scheme/events.jsonl"
 done

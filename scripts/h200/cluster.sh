@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# What one GPU can show of a cluster: trainer ranks over NCCL with one rank, weights between two processes on one GPU, and a whole
+# RL step with the generator in the trainer's process and in its own.
+#   TESTS=FOLDER     with `ranks` and `channel`: cargo test --release -p scalerl-worker --test ranks --test channel --no-run
+#   RANKS=FILE       cargo build --release -p scalerl-worker --example ranks
+#   MODEL=FOLDER REDIS_SERVER=FILE      as in bench_step.sh
+source "$(dirname "$0")/environment.sh"
+export SCALERL_REQUIRE_CUDA=1
+(cd crates/worker
+  "$TESTS/ranks" one_rank_over_nccl --nocapture
+  "$TESTS/channel" share_a_gpu --nocapture)
+# Enough to see what the exchange costs: device, width, layers, sequences, longest, steps.
+shape=(cuda 1024 16 64 512 20)
+echo "one process"; "$RANKS" "${shape[@]}"
+echo "one rank over NCCL"; RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29511 "$RANKS" "${shape[@]}"
+SCHEMES="pipeline processes" scripts/h200/bench_step.sh "${1:-16}"
