@@ -23,12 +23,7 @@ impl Subject for LocalPair {
     }
 
     fn request(&self) -> SampleRequest {
-        SampleRequest {
-            max_thinking_tokens: 60,
-            max_answer_tokens: 50,
-            end_of_thinking: vec![5],
-            ..tiny::request(6)
-        }
+        tiny::long_request()
     }
 
     fn limit(&self) -> Option<u64> {
@@ -37,9 +32,7 @@ impl Subject for LocalPair {
     }
 
     async fn a_few_steps(&self, attempt: u32) {
-        // From one to some hundred milliseconds, and again: a slow machine's middle is found too.
-        tokio::time::sleep(Duration::from_millis(1).mul_f64(1.4_f64.powi((attempt % 16) as i32)))
-            .await;
+        tiny::until_the_middle(attempt).await;
     }
 
     fn is_empty(&self, generator: &LocalGenerator) -> bool {

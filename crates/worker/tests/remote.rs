@@ -181,7 +181,7 @@ impl Rig {
         for number in 0..count {
             let generator = self.generator.clone();
             asking.spawn(async move {
-                let request = SampleRequest { seed: 5 + 1000 * number, ..request() };
+                let request = SampleRequest { seed: 5 + 1000 * number, ..tiny::long_request() };
                 let answer = tokio::time::timeout(SOON, generator.generate(request)).await;
                 assert_eq!(answer.expect("an answer in time").unwrap().len(), 6);
             });
@@ -193,7 +193,7 @@ impl Rig {
 
     /// A step on what the generators write, and its weights everywhere.
     async fn step(&mut self) {
-        let request = request();
+        let request = tiny::long_request();
         let completions = self.generator.generate(request.clone()).await.unwrap();
         let sequence = |(index, one): (usize, &Completion)| TrainSequence {
             prompt_token_ids: request.prompt_token_ids.clone(),
@@ -206,15 +206,6 @@ impl Rig {
         self.trainer.step(&TrainBatch { temperature: 1.0, sequences }).unwrap();
         let handle = self.trainer.publish().unwrap();
         self.generator.adopt(&handle).await.unwrap();
-    }
-}
-
-fn request() -> SampleRequest {
-    SampleRequest {
-        max_thinking_tokens: 60,
-        max_answer_tokens: 50,
-        end_of_thinking: vec![5],
-        ..tiny::request(6)
     }
 }
 
@@ -260,7 +251,7 @@ impl Subject for RemotePair {
     }
 
     fn request(&self) -> SampleRequest {
-        request()
+        tiny::long_request()
     }
 
     fn limit(&self) -> Option<u64> {
@@ -268,9 +259,7 @@ impl Subject for RemotePair {
     }
 
     async fn a_few_steps(&self, attempt: u32) {
-        // From one to some hundred milliseconds, and again: any machine's middle is found.
-        tokio::time::sleep(Duration::from_millis(1).mul_f64(1.4_f64.powi((attempt % 16) as i32)))
-            .await;
+        tiny::until_the_middle(attempt).await;
     }
 
     fn is_empty(&self, generator: &WithNodes) -> bool {
@@ -333,7 +322,7 @@ async fn a_request_that_is_given_up_is_stopped_where_it_is_written() {
     let Some(redis) = Redis::start() else { return };
     let rig = Rig::new(&redis, 1, 100).await;
     for _ in 0..3 {
-        let under_way = rig.generator.generate(request());
+        let under_way = rig.generator.generate(tiny::long_request());
         let watched = wait_until("work", || rig.nodes[0].local.stats().running > 0);
         tokio::select! {
             _ = under_way => {}
@@ -367,7 +356,7 @@ async fn nonsense_and_old_tokens_are_refused_and_the_request_is_answered() {
     let _: String =
         redis::cmd("XADD").arg(&answers).arg("*").arg("other").arg(1).query(&mut client).unwrap();
     rig.ask(4).await;
-    let answer = rig.generator.generate(request()).await.unwrap();
+    let answer = rig.generator.generate(tiny::long_request()).await.unwrap();
     assert!(answer.iter().flat_map(|one| &one.versions).all(|version| version.0 == 2));
     let refused = rig.generator.signs().refused;
     assert!(refused.len() >= 3, "{refused:?}");

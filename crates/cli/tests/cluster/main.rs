@@ -9,7 +9,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stdout, reason = "numbers to read with --nocapture")]
 
-#[path = "../train/audit.rs"]
+#[path = "../../../engine/tests/audit/mod.rs"]
 mod audit;
 #[path = "../train/bench.rs"]
 #[expect(dead_code, reason = "shared with the tests of one process")]

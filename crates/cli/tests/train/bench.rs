@@ -10,56 +10,8 @@ use scalerl_journal::{Event, GroupReport, Reading, What};
 
 pub(crate) use crate::audit::{assert_none_skipped, audit};
 
-/// Laid over a recipe: chains of one to three operations, the last of which does not fit the budget
-/// of thinking and is interrupted. The warm-up has wrong steps in it, which is what RL can take back.
-const SMALL: &str = r#"
-[model]
-weights = { type = "new", layers = 2, width = 64, heads = 4, kv_heads = 4, feed_forward = 128 }
-
-[[task.datasets]]
-name = "chain"
-source = { type = "chain", min_steps = 1, max_steps = 3, count = 1216 }
-
-[task]
-held_out = 192
-
-[warm_up]
-examples = { type = "chain", min_steps = 1, max_steps = 3, noise = 0.2, cut = 0.1 }
-steps = 1000
-examples_per_step = 40
-
-[format]
-interruption = ""
-
-[sampling]
-max_prompt_tokens = 16
-max_thinking_tokens = 12
-max_answer_tokens = 3
-
-[pipeline]
-groups_per_step = 16
-group_size = 8
-micro_batch_tokens = 2048
-
-[objective]
-length_control = { type = "interruption", earliest = 12, latest = 12 }
-
-[optimizer]
-lr = 5e-4
-warmup_steps = 2
-
-[evaluation]
-every_steps = 10
-generations = 4
-
-[budget]
-steps = 100
-
-[output]
-folder = "runs"
-checkpoint_every_steps = 10
-sampled_completions = 64
-"#;
+/// Laid over a recipe; also by the tests of other generators.
+const SMALL: &str = include_str!("small.toml");
 
 /// Nothing here takes longer, however slow the machine.
 const PATIENCE: Duration = Duration::from_mins(5);

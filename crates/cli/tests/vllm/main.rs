@@ -9,7 +9,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stdout, reason = "numbers to read with --nocapture")]
 
-#[path = "../train/audit.rs"]
+#[path = "../../../engine/tests/audit/mod.rs"]
 mod audit;
 mod exchange;
 mod server;
@@ -24,54 +24,19 @@ use server::Server;
 /// The limit that `docs/vllm.md` promises for f32 on a CPU.
 const LIMIT: f64 = 1e-4;
 
-/// As the tests of `scalerl train`, with heads as wide as vLLM's CPU kernels want them.
-const SMALL: &str = r#"
+/// As in the tests of `scalerl train`.
+const SMALL: &str = include_str!("../train/small.toml");
+
+/// Over that: heads as wide as vLLM's CPU kernels want them, and fewer steps.
+const WIDER: &str = r#"
 [model]
 weights = { type = "new", layers = 2, width = 64, heads = 2, kv_heads = 2, feed_forward = 128 }
 
-[[task.datasets]]
-name = "chain"
-source = { type = "chain", min_steps = 1, max_steps = 3, count = 1216 }
-
-[task]
-held_out = 192
-
-[warm_up]
-examples = { type = "chain", min_steps = 1, max_steps = 3, noise = 0.2, cut = 0.1 }
-steps = 1000
-examples_per_step = 40
-
-[format]
-interruption = ""
-
-[sampling]
-max_prompt_tokens = 16
-max_thinking_tokens = 12
-max_answer_tokens = 3
-
-[pipeline]
-groups_per_step = 16
-group_size = 8
-micro_batch_tokens = 2048
-
-[objective]
-length_control = { type = "interruption", earliest = 12, latest = 12 }
-
-[optimizer]
-lr = 5e-4
-warmup_steps = 2
-
 [evaluation]
 every_steps = 20
-generations = 4
 
 [budget]
 steps = 60
-
-[output]
-folder = "runs"
-checkpoint_every_steps = 10
-sampled_completions = 64
 "#;
 
 fn scalerl(folder: &Path, arguments: &[&str]) -> Command {
@@ -79,7 +44,9 @@ fn scalerl(folder: &Path, arguments: &[&str]) -> Command {
     command.current_dir(folder).env("OMP_WAIT_POLICY", "passive").stdin(Stdio::null());
     // The model is tiny, and the server wants a core as well.
     command.env("OMP_NUM_THREADS", "1");
-    command.args(["train", "scalerl", "small.toml", "--device", "cpu"]).args(arguments);
+    command
+        .args(["train", "scalerl", "small.toml", "wider.toml", "--device", "cpu"])
+        .args(arguments);
     command
 }
 
@@ -110,6 +77,7 @@ fn a_real_vllm_agrees_takes_weights_in_flight_and_trains() {
     fs::remove_dir_all(&folder).ok();
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join("small.toml"), SMALL).unwrap();
+    fs::write(folder.join("wider.toml"), WIDER).unwrap();
     let model = warmed_up(&folder);
     let mut server = Server::start(&python, &model, &folder.join("vllm.log"));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();

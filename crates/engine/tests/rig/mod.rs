@@ -1,16 +1,16 @@
 //! A whole run with fakes: how it is set up, killed, resumed and audited.
 #![allow(dead_code, reason = "each test binary uses its own part of the rig")]
 
-use std::{
-    collections::BTreeSet, future::Future as _, path::Path, pin::pin, sync::Arc, task::Poll,
-    time::Duration,
-};
+#[path = "../audit/mod.rs"]
+mod audit;
+
+use std::{future::Future as _, path::Path, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use scalerl_engine::{
     Deadlines, Devices, EngineError, EvaluationSet, Phrases, Run, RunEnd, Settings, Simulated,
     fake, never, run,
 };
-use scalerl_journal::{Environment, Event, Fate, History, Reading, RunFolder, What, read_events};
+use scalerl_journal::{Environment, Event, GroupReport, Reading, RunFolder, What};
 use scalerl_recipe::{Override, Recipe};
 use tokio::sync::mpsc;
 
@@ -228,59 +228,12 @@ impl Rig {
 /// What must be true of every folder whose run has ended.
 pub(crate) fn audit(path: &Path, steps_behind: u64) -> Reading {
     let reading = Reading::load(path).unwrap();
-    let checkpoint = reading.checkpoints.last().expect("a run that ends leaves a checkpoint");
-    checkpoint.verify().unwrap();
-    // Groups judged while it was being written come after it, and are in flight in it.
-    let state: serde_json::Value =
-        serde_json::from_slice(&checkpoint.read("state.json").unwrap()).unwrap();
-    let mut lines = read_events(&path.join("events.jsonl")).unwrap();
-    lines.truncate(state["kept"].as_u64().unwrap() as usize);
-    let (mut steps, mut places, mut waiting) = (0, BTreeSet::new(), BTreeSet::new());
-    for event in &History::of(lines).events {
-        match &event.what {
-            What::Group(report) => {
-                assert!(places.insert(report.place), "{:?} was judged twice", report.place);
-                if report.fate == Fate::Batch {
-                    waiting.insert(report.group);
-                }
-                if let Some((oldest, _)) = report.versions {
-                    assert!(oldest >= report.admitted, "a token older than its group's admission");
-                }
-            }
-            What::Step { lag, batch, report, .. } => {
-                steps += 1;
-                assert_eq!(report.version.0, steps, "steps follow each other");
-                assert!(*lag <= steps_behind, "lag {lag} at step {steps}");
-                for group in &batch.groups {
-                    assert!(waiting.remove(group), "{group:?} was trained on twice");
-                }
-            }
-            What::EmptyBatch { batch, .. } => {
-                for group in &batch.groups {
-                    assert!(waiting.remove(group), "{group:?} was used twice");
-                }
-            }
-            _ => {}
+    let places = audit::audit(&reading, steps_behind);
+    audit::assert_none_skipped(&places, PROMPTS);
+    for Event { what, .. } in &reading.history.events {
+        if let What::Group(GroupReport { versions: Some((oldest, _)), admitted, .. }) = what {
+            assert!(oldest >= admitted, "a token older than its group's admission");
         }
-    }
-    let is_step = |event: &&Event| matches!(event.what, What::Step { .. });
-    let taken = reading.history.events.iter().filter(is_step).count() as u64;
-    assert_eq!((checkpoint.version.0, taken), (steps, steps), "the last step is saved");
-    // What was handed out and is not judged is in the last checkpoint, so nothing was skipped.
-    let groups = String::from_utf8(checkpoint.read("groups.jsonl").unwrap()).unwrap();
-    for line in groups.lines() {
-        let group: serde_json::Value = serde_json::from_str(line).unwrap();
-        if group["judged"].is_null() || group["stage"] == "arrived" {
-            let place = serde_json::from_value(group["handout"]["place"].clone()).unwrap();
-            assert!(places.insert(place), "{place:?} is judged and in flight");
-        } else {
-            let id = serde_json::from_value(group["id"].clone()).unwrap();
-            assert!(waiting.remove(&id), "{id:?} is trained on and still buffered");
-        }
-    }
-    assert!(waiting.is_empty(), "judged, never trained on and not buffered: {waiting:?}");
-    for (index, place) in places.iter().enumerate() {
-        assert_eq!(place.epoch * PROMPTS + place.position, index as u64, "a prompt was skipped");
     }
     let ledger = reading.history.ledger();
     let (held, booked) = (2.0 * ledger.wall_s, ledger.device_seconds.total());

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use scalerl_model::config::ModelConfig;
 use scalerl_model::folder::Model;
@@ -67,4 +68,22 @@ pub(crate) fn request(count: u32) -> SampleRequest {
         stop: Vec::new(),
         seed: 5,
     }
+}
+
+/// Six completions with room for 110 tokens each, for `rollout::conformance`.
+#[allow(dead_code, reason = "for the tests that judge a whole generator")]
+pub(crate) fn long_request() -> SampleRequest {
+    SampleRequest {
+        max_thinking_tokens: 60,
+        max_answer_tokens: 50,
+        end_of_thinking: vec![5],
+        ..request(6)
+    }
+}
+
+/// From one to some hundred milliseconds, and again: the middle of a completion on any machine.
+#[allow(dead_code, reason = "for the tests that judge a whole generator")]
+pub(crate) async fn until_the_middle(attempt: u32) {
+    let growth = 1.4_f64.powi((attempt % 16) as i32);
+    tokio::time::sleep(Duration::from_millis(1).mul_f64(growth)).await;
 }

@@ -60,12 +60,7 @@ impl Subject for Servers {
     }
 
     fn request(&self) -> SampleRequest {
-        SampleRequest {
-            max_thinking_tokens: 60,
-            max_answer_tokens: 50,
-            end_of_thinking: vec![5],
-            ..tiny::request(6)
-        }
+        tiny::long_request()
     }
 
     fn limit(&self) -> Option<u64> {
@@ -73,9 +68,7 @@ impl Subject for Servers {
     }
 
     async fn a_few_steps(&self, attempt: u32) {
-        // From one to some hundred milliseconds, and again: any machine's middle is found.
-        tokio::time::sleep(Duration::from_millis(1).mul_f64(1.4_f64.powi((attempt % 16) as i32)))
-            .await;
+        tiny::until_the_middle(attempt).await;
     }
 
     fn is_empty(&self, generator: &Served) -> bool {

@@ -1,6 +1,6 @@
 //! No prompt lost, none trained on twice: what must be true of every folder that a run leaves.
 //!
-//! Also used by the tests of other generators (`../vllm`) and of several processes (`../cluster`).
+//! Used by the engine's tests with fakes and by those of the program (`crates/cli/tests`).
 
 use std::collections::BTreeSet;
 
