@@ -21,8 +21,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+use sha2::Sha256;
 
 /// For a stranger to show that he is none.
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -57,17 +58,10 @@ impl Token {
         &self.0
     }
 
-    /// HMAC-SHA-256 (RFC 2104) of a challenge.
-    fn answer(&self, challenge: &[u8; 32]) -> [u8; 32] {
-        let mut key = [0_u8; 64];
-        if self.0.len() > key.len() {
-            key[..32].copy_from_slice(&Sha256::digest(&self.0));
-        } else {
-            key[..self.0.len()].copy_from_slice(self.0.as_bytes());
-        }
-        let padded = |pad: u8| key.map(|byte| byte ^ pad);
-        let inner = Sha256::new().chain_update(padded(0x36)).chain_update(challenge).finalize();
-        Sha256::new().chain_update(padded(0x5c)).chain_update(inner).finalize().into()
+    /// HMAC-SHA-256 of a challenge, to be sent or compared.
+    fn answer(&self, challenge: &[u8; 32]) -> Hmac<Sha256> {
+        let key = Hmac::<Sha256>::new_from_slice(self.0.as_bytes());
+        key.expect("keys of any length are allowed").chain_update(challenge)
     }
 }
 
@@ -201,12 +195,10 @@ fn admit(mut stranger: &TcpStream, token: &Token) -> io::Result<()> {
     stranger.set_write_timeout(Some(HANDSHAKE))?;
     let challenge = random_bytes()?;
     stranger.write_all(&challenge)?;
-    let (said, expected) = (read_until::<32>(stranger, deadline)?, token.answer(&challenge));
-    // All bytes are compared, so that time says nothing about them.
-    let differences = said.iter().zip(expected).fold(0, |all, (said, right)| all | (said ^ right));
-    if differences != 0 {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
+    let said = read_until::<32>(stranger, deadline)?;
+    // In constant time, so that time says nothing about what is right.
+    let judged = token.answer(&challenge).verify_slice(&said);
+    judged.map_err(|_| io::Error::from(io::ErrorKind::PermissionDenied))?;
     stranger.write_all(&[WELCOME])?;
     stranger.set_write_timeout(None)
 }
@@ -217,7 +209,7 @@ pub(super) fn enter(far: SocketAddr, token: &Token, patience: Duration) -> io::R
     let stream = TcpStream::connect_timeout(&far, patience)?;
     stream.set_nodelay(true)?;
     let challenge = read_until::<32>(&stream, deadline)?;
-    (&stream).write_all(&token.answer(&challenge))?;
+    (&stream).write_all(&token.answer(&challenge).finalize().into_bytes())?;
     match read_until::<1>(&stream, deadline) {
         Ok([WELCOME]) => Ok(stream),
         Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
@@ -334,7 +326,7 @@ mod tests {
         // Python: hmac.new(b"0123456789abcdef", bytes(32), "sha256").hexdigest()
         let answer = Token::chosen("0123456789abcdef").unwrap().answer(&[0; 32]);
         assert_eq!(
-            hex(&answer),
+            hex(&answer.finalize().into_bytes().into()),
             "a0d810aa82c1dce17e623bfb25614e0dbce8a8ac130d3e81b502acd21bec054f"
         );
         assert!(Token::chosen("short").is_none());
