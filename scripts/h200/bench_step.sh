@@ -57,6 +57,6 @@ for scheme in ${SCHEMES:-pipeline phases}; do
     *) echo "unknown scheme $scheme" >&2; exit 2 ;;
   esac
   "$scalerl" train "$work/step.toml" --run "$work/$scheme" --set "objective.off_policy=$off" --set "budget.steps=$steps" "${more[@]}" > "$work/$scheme.log" 2>&1 \
-    || { tail -5 "$work/$scheme.log"; exit 1; }
+    || { tail -30 "$work/$scheme.log"; exit 1; }
   python3 scripts/bench/step_times.py "$scheme" "$work/$scheme/events.jsonl"
 done

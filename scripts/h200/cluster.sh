@@ -6,11 +6,17 @@
 #   MODEL=FOLDER REDIS_SERVER=FILE      as in bench_step.sh
 source "$(dirname "$0")/environment.sh"
 export SCALERL_REQUIRE_CUDA=1
-(cd crates/worker
-  "$TESTS/ranks" one_rank_over_nccl --nocapture
-  "$TESTS/channel" share_a_gpu --nocapture)
+# Every part is run, whatever became of the others.
+failed=0; part() { echo "== $1"; shift; "$@" || { echo "exit code $?"; failed=1; }; }
+cd crates/worker
+part "trainer ranks over NCCL" "$TESTS/ranks" one_rank_over_nccl --nocapture
+part "weights between two processes" "$TESTS/channel" share_a_gpu --nocapture
+cd ../..
 # Enough to see what the exchange costs: device, width, layers, sequences, longest, steps.
 shape=(cuda 1024 16 64 512 20)
-echo "one process"; "$RANKS" "${shape[@]}"
-echo "one rank over NCCL"; RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29511 "$RANKS" "${shape[@]}"
-SCHEMES="pipeline processes" scripts/h200/bench_step.sh "${1:-16}"
+part "update, one process" "$RANKS" "${shape[@]}"
+part "update, one rank over NCCL" env RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29511 "$RANKS" "${shape[@]}"
+for scheme in pipeline processes; do
+  SCHEMES=$scheme part "RL step, $scheme" scripts/h200/bench_step.sh "${1:-16}"
+done
+exit "$failed"

@@ -221,15 +221,11 @@ impl<'a> Supervisor<'a> {
                 break 'search;
             }
         }
-        let Some(job) = found else {
-            return Ok(if is_left { Next::Wait } else { Next::Nothing });
-        };
-        // Runs that begin together would each make the warm-up that they could share.
-        let is_warming_up = self.children.iter().any(|running| {
-            let folder = self.study.runs().join(&running.job.name);
-            state::glance(&folder, running.job.budget).is_ok_and(|glance| !glance.is_under_way)
-        });
-        Ok(if is_warming_up { Next::Wait } else { Next::Start(Box::new(job)) })
+        Ok(match found {
+            Some(job) => Next::Start(Box::new(job)),
+            None if is_left => Next::Wait,
+            None => Next::Nothing,
+        })
     }
 
     fn start(&mut self, job: Job, show: &mut Show<'_>) -> Result<()> {

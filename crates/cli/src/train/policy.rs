@@ -172,7 +172,10 @@ fn place(recipe: &Recipe) -> PathBuf {
 /// Examples with more tokens are left out.
 fn longest_example(recipe: &Recipe) -> usize {
     let sampling = &recipe.sampling;
-    sampling.max_prompt_tokens as usize + sampling.max_completion_tokens() as usize
+    recipe.warm_up.max_tokens.map_or_else(
+        || sampling.max_prompt_tokens as usize + sampling.max_completion_tokens() as usize,
+        |most| most as usize,
+    )
 }
 
 /// The tokens of all synthetic tasks of the recipe, each once.

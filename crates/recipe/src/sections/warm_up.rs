@@ -15,6 +15,9 @@ section! {
         steps: u32 = 500, Rule::AtLeast(1.0);
         /// Examples of one step.
         examples_per_step: u32 = 48, Rule::AtLeast(1.0);
+        /// Longer examples are left out; unset, it is the longest prompt and completion of
+        /// `[sampling]`. Set it where runs of different budgets shall start from the same weights.
+        max_tokens: Option<u32> = None, Rule::AtLeast(1.0);
         /// Highest learning rate; from there it falls in a line to a tenth.
         lr: f64 = 3e-3, Rule::Above(0.0);
         /// Steps over which the rate rises from 0.
