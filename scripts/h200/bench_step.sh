@@ -5,9 +5,12 @@
 #   MODEL=FOLDER scripts/h200/bench_step.sh [STEPS]      a folder with config.json and tokenizer.json of Qwen2.5-0.5B
 #   SCHEMES="pipeline phases"                            which off-policy schemes; `processes` is the pipeline with its generator in a
 #                                                        process of its own on the same GPU (REDIS_SERVER names the server's program)
+#   WORK=FOLDER                                          keeps what the runs leave
 source "$(dirname "$0")/environment.sh"
 steps=${1:-16}
-work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+work=${WORK:-$(mktemp -d)}; mkdir -p "$work"; redis=
+clean() { [ -z "$redis" ] || kill "$redis"; [ -n "${WORK:-}" ] || rm -rf "$work"; }
+trap clean EXIT
 python3 - "$work/prompts.jsonl" <<'PY'
 import json, sys
 with open(sys.argv[1], "w") as out:
@@ -50,7 +53,7 @@ for scheme in ${SCHEMES:-pipeline phases}; do
     processes)
       off='{ type = "pipeline", steps_behind = 8 }'
       "${REDIS_SERVER:-redis-server}" --port 26379 --bind 127.0.0.1 --save "" --appendonly no > "$work/redis.log" 2>&1 &
-      trap 'kill %1 2>/dev/null; rm -rf "$work"' EXIT
+      redis=$!
       export SCALERL_REDIS=redis://127.0.0.1:26379
       more=(--set cluster.generators=1) ;;
     phases) off='{ type = "ppo-off-policy", steps_per_phase = 8 }' ;;

@@ -7,6 +7,7 @@
 use std::path::Path;
 
 use scalerl_model::bench::{HeadBench, Shape, bench_head};
+use scalerl_model::config::{FeedForward, Gate, ModelConfig};
 use scalerl_model::folder::Model;
 use scalerl_model::generate::{
     CacheAfterExchange, Completion, Finish, Generator, GeneratorOptions, Interruption, Request,
@@ -230,7 +231,24 @@ fn generation_follows_the_trainer_whoever_joins_leaves_or_is_interrupted() {
     let Some(on) = device_or_skip("generation") else { return };
     let shape =
         Shape { layers: 2, width: 256, heads: 4, kv_heads: 2, feed_forward: 512, vocabulary: 1000 };
-    let model = || Model::random(shape.config().unwrap(), 5, Kind::BFloat16, on).unwrap();
+    let dense = shape.config().unwrap();
+    // Rounding may send a token to another expert, which moves its log-prob by more.
+    let mut experts = dense.clone();
+    for layer in &mut experts.layers {
+        layer.feed_forward = FeedForward::Experts {
+            count: 8,
+            active: 2,
+            width: 256,
+            shared_width: None,
+            gate: Gate::SoftmaxNormalised,
+        };
+    }
+    follows_the_trainer(&dense, 0.2, on);
+    follows_the_trainer(&experts, 0.5, on);
+}
+
+fn follows_the_trainer(config: &ModelConfig, most_apart: f64, on: Device) {
+    let model = || Model::random(config.clone(), 5, Kind::BFloat16, on).unwrap();
     let judge = model();
     let head = Head::new(judge.network.head(), HeadOptions::of(on)).unwrap();
     let requests = mixed_requests(1000);
@@ -259,7 +277,7 @@ fn generation_follows_the_trainer_whoever_joins_leaves_or_is_interrupted() {
                 apart.len()
             );
             // A token in the wrong place changes log-probs by about 0.4.
-            assert!(mean < 0.01 && largest < 0.2, "mean {mean}, largest {largest}");
+            assert!(mean < 0.01 && largest < most_apart, "mean {mean}, largest {largest}");
             assert!(stopped > 0 && (aside > 0) == (cache_tokens == 1280), "missed its purpose");
         }
     }

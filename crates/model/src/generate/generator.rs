@@ -22,7 +22,6 @@ use super::sampler::{self, RowSampling};
 use super::schedule::{Chunk, Limits, Scheduler};
 use super::sequence::Sequence;
 use super::stop;
-use crate::config::{FeedForward, LayerConfig};
 use crate::folder::Model;
 use crate::head::{Head, HeadMode, HeadOptions};
 use crate::network::{Attend, Context, TorchProducts};
@@ -104,8 +103,6 @@ pub(super) struct CudaParts {
     pub(super) kernels: Kernels,
     pub(super) graphs: DecodeGraphs,
     pub(super) products: Option<Products>,
-    /// Routers count their tokens on the host, which no graph can.
-    has_graphs: bool,
 }
 
 /// A model that continues prompts.
@@ -317,10 +314,10 @@ impl Generator {
     }
 
     /// Milliseconds of each kind of work of a decode step of `rows` sequences of `length` tokens,
-    /// each recorded apart for all layers and replayed; empty where there are no graphs.
+    /// each recorded apart for all layers and replayed; empty without CUDA.
     pub fn breakdown(&self, rows: usize, length: usize) -> Result<Vec<PartTime>, GenerateError> {
         let _guard = tch::no_grad_guard();
-        let Some(cuda) = self.cuda.as_ref().filter(|cuda| cuda.has_graphs) else {
+        let Some(cuda) = &self.cuda else {
             return Ok(Vec::new());
         };
         let fast = (&cuda.kernels, cuda.products.as_ref());
@@ -334,7 +331,7 @@ impl Generator {
 
     /// Runs chunks, of which each that is the last of its sequence is drawn for.
     fn compute(&mut self, chunks: &[Chunk]) -> Result<Flight, GenerateError> {
-        if !self.cuda.as_ref().is_some_and(|cuda| cuda.has_graphs) {
+        if self.cuda.is_none() {
             return Ok(Flight::over(chunks, self.compute_eagerly(chunks)?));
         }
         // Sequences that decode go into the graph, and so do a few tokens of prompts, each a row of
@@ -476,14 +473,11 @@ fn cuda_parts(model: &Model, options: GeneratorOptions) -> Result<CudaParts, Str
         return Err("kernels work in bf16".to_owned());
     }
     let kernels = Kernels::new(&model.config, options.page_tokens as i64, model.device())?;
-    let has_experts =
-        |layer: &LayerConfig| matches!(layer.feed_forward, FeedForward::Experts { .. });
-    let has_graphs = !model.config.layers.iter().any(has_experts);
     // Without cuBLASLt torch's products do.
     let products = Products::new(model.device()).ok();
     let graphs = DecodeGraphs::new(options.running + PROMPT_ROWS, model.device());
     let graphs = graphs.map_err(|error| error.to_string())?;
-    Ok(CudaParts { kernels, graphs, products, has_graphs })
+    Ok(CudaParts { kernels, graphs, products })
 }
 
 /// How the next token of a sequence is drawn.

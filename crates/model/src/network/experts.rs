@@ -99,7 +99,10 @@ impl Experts {
         } else {
             weights
         };
-        let tokens = experts.f_reshape(-1)?.f_bincount(None::<&Tensor>, count)?;
+        // Not bincount: that one waits for the device, which no graph can.
+        let chosen = experts.f_reshape(-1)?;
+        let none = Tensor::f_zeros([count], (Kind::Int64, x_nd.device()))?;
+        let tokens = none.f_scatter_add(0, &chosen, &chosen.f_ones_like()?)?;
         let probability =
             probabilities.f_detach()?.f_mean_dim(0, false, None)?.f_to_kind(Kind::Float)?;
         let load = ExpertLoad { tokens, probability };
