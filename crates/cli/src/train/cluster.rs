@@ -55,6 +55,19 @@ pub(crate) struct Lead {
     pub(crate) name: Option<String>,
 }
 
+impl Lead {
+    /// The GPUs of this machine, where its processes are more than these: `None` where each has one
+    /// of its own, or none.
+    pub(crate) fn shared_gpus(&self, device: Device) -> Option<u32> {
+        let trainers = self.ranks.as_ref().map_or(1, |launch| launch.world as u64);
+        let gpus = u32::try_from(Cuda::device_count()).unwrap_or_default();
+        let is_sharing = matches!(device, Device::Cuda(_))
+            && self.is_starting
+            && trainers + u64::from(self.generators) > u64::from(gpus);
+        is_sharing.then_some(gpus)
+    }
+}
+
 impl Part {
     /// From the recipe and what a launcher says.
     pub(crate) fn of(recipe: &Recipe) -> Result<Self> {

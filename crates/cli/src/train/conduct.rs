@@ -195,8 +195,13 @@ async fn conduct_fleet(
         ..Others::default()
     };
     let (watching, changes) = Watching::start(&parts, others);
-    let count = f64::from(parts.lead.generators);
-    let devices = Devices::Apart { generator: count, trainer: parts.trainers() };
+    let devices = match parts.lead.shared_gpus(parts.device) {
+        Some(count) => Devices::Shared { count: f64::from(count) },
+        None => {
+            let generator = f64::from(parts.lead.generators);
+            Devices::Apart { generator, trainer: parts.trainers() }
+        }
+    };
     let ended = engage(parts, generator.clone(), trainer, devices, Some(changes)).await;
     generator.close().await;
     watching.end().await;

@@ -2,10 +2,12 @@
 
 #![expect(unsafe_code, reason = "this is the boundary to C++")]
 
+use std::borrow::Borrow;
+use std::cell::RefCell;
 use std::ffi::{c_char, c_int, c_void};
 use std::time::Duration;
 
-use tch::{Device, Tensor};
+use tch::{Device, TchError, Tensor};
 
 use super::store::{GRACE, Store, text};
 use super::{CollectiveError, milliseconds, timed};
@@ -98,6 +100,9 @@ pub struct Group {
     rank: usize,
     size: usize,
     timeout: Duration,
+    transport: Transport,
+    /// Host memory that tensors of a GPU travel through, kept from one broadcast to the next.
+    host: RefCell<Vec<Tensor>>,
 }
 
 /// The shim's group.
@@ -139,7 +144,8 @@ impl Group {
                 unsafe { scalerl_group_new(store, prefix.as_ptr(), own, all, address, wait, out) };
             (code, Raw(raw))
         })?;
-        Ok(Self { raw, name: name.to_owned(), rank, size, timeout })
+        let (name, host) = (name.to_owned(), RefCell::default());
+        Ok(Self { raw, name, rank, size, timeout, transport, host })
     }
 
     pub fn rank(&self) -> usize {
@@ -165,8 +171,42 @@ impl Group {
         timed(act, self.timeout, || call(milliseconds(self.timeout)))
     }
 
-    /// Everybody's tensors become those of `root`.
-    pub fn broadcast<T: std::borrow::Borrow<Tensor>>(
+    /// Everybody's tensors become those of `root`. Those of a GPU are there when this returns.
+    pub fn broadcast<T: Borrow<Tensor>>(
+        &self,
+        tensors: &[T],
+        root: usize,
+    ) -> Result<(), CollectiveError> {
+        let is_there = tensors.iter().all(|tensor| tensor.borrow().device() == Device::Cpu);
+        if is_there || self.transport == Transport::Nccl {
+            return self.broadcast_in_place(tensors, root);
+        }
+        let failed = |error: TchError| {
+            let act = format!("copies for a broadcast in group `{}`", self.name);
+            CollectiveError::Failed { act, reason: error.to_string() }
+        };
+        // Gloo's own way from a GPU takes torch's streams in turn, also one that another thread is
+        // recording a graph on, which ends the process.
+        let mut host = self.host.borrow_mut();
+        if !has_forms_of(&host, tensors) {
+            *host = tensors.iter().map(host_like).collect::<Result<_, _>>().map_err(failed)?;
+        }
+        let _guard = tch::no_grad_guard();
+        if self.rank == root {
+            for (copy, tensor) in host.iter_mut().zip(tensors) {
+                copy.f_copy_(tensor.borrow()).map_err(failed)?;
+            }
+        }
+        self.broadcast_in_place(&host, root)?;
+        if self.rank != root {
+            for (tensor, copy) in tensors.iter().zip(host.iter()) {
+                tensor.borrow().shallow_clone().f_copy_(copy).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn broadcast_in_place<T: Borrow<Tensor>>(
         &self,
         tensors: &[T],
         root: usize,
@@ -239,6 +279,19 @@ impl Group {
         // SAFETY: takes no tensor.
         self.run("abort", |_| unsafe { scalerl_group_abort(self.raw.0) })
     }
+}
+
+fn has_forms_of<T: Borrow<Tensor>>(host: &[Tensor], tensors: &[T]) -> bool {
+    let is_alike =
+        |(a, b): (&Tensor, &T)| (a.size(), a.kind()) == (b.borrow().size(), b.borrow().kind());
+    host.len() == tensors.len() && host.iter().zip(tensors).all(is_alike)
+}
+
+/// Memory of the host that a GPU copies from and to at full speed.
+fn host_like<T: Borrow<Tensor>>(tensor: &T) -> Result<Tensor, TchError> {
+    let tensor = tensor.borrow();
+    let host = Tensor::f_empty(tensor.size(), (tensor.kind(), Device::Cpu))?;
+    host.f_pin_memory(tensor.device())
 }
 
 impl Drop for Raw {

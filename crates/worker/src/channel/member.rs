@@ -144,7 +144,7 @@ impl WeightMember {
         let (_, group) = self.group.as_ref().expect("formed above");
         group.broadcast(&memory, 0)?;
         // The generator reads on a stream of its own.
-        shim::synchronize(self.form.device)?;
+        shim::synchronize_stream(self.form.device)?;
         // A round that was repeated for another's sake.
         if self.newest.is_some_and(|newest| newest >= version) {
             return Ok(None);

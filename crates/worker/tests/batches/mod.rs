@@ -13,8 +13,12 @@ use scalerl_worker::options::head_options;
 use tch::{Device, Kind};
 
 pub(crate) fn model(seed: i64) -> Model {
-    let shape =
-        Shape { layers: 2, width: 16, heads: 4, kv_heads: 2, feed_forward: 32, vocabulary: 40 };
+    model_of(16, seed)
+}
+
+/// Four heads, each a quarter as wide as a layer.
+pub(crate) fn model_of(width: i64, seed: i64) -> Model {
+    let shape = Shape { layers: 2, width, heads: 4, kv_heads: 2, feed_forward: 32, vocabulary: 40 };
     let mut config = shape.config().unwrap();
     // Far from uniform, so that log-probs differ from token to token.
     config.initial_spread = 0.4;

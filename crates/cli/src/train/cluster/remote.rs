@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use scalerl_model::collective::{Token, Transport};
-use scalerl_model::tch::{Cuda, Device};
+use scalerl_model::tch::Device;
 use scalerl_recipe::Resolved;
 use scalerl_worker::Shelf;
 use scalerl_worker::channel::WeightChannel;
@@ -49,10 +49,7 @@ pub(crate) async fn open(
         (None, false) => std::env::var("MASTER_ADDR").unwrap_or_else(|_| "127.0.0.1".to_owned()),
         (_, true) => "127.0.0.1".to_owned(),
     };
-    let trainers = lead.ranks.as_ref().map_or(1, |launch| launch.world as i64);
-    let is_sharing = matches!(device, Device::Cuda(_))
-        && lead.is_starting
-        && trainers + i64::from(lead.generators) > Cuda::device_count();
+    let is_sharing = lead.shared_gpus(device).is_some();
     let mut options = channel_options(recipe);
     options.transport = is_sharing.then_some(Transport::Gloo);
     let token = Token::random().context("no random numbers")?;
