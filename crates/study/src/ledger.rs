@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     StudyError, date,
-    prediction::{Ending, FITTED_SHARE, Prediction, fit_until},
+    prediction::{Ending, FITTED_SHARE, Prediction, fit_until, rival},
     record::RunRecord,
 };
 
@@ -103,12 +103,10 @@ impl Row {
         let cut = series.last_compute() * FITTED_SHARE;
         let ending =
             Ending::of(&series, cut).ok_or_else(|| out("nothing in its second half".into()))?;
-        let read = |method| {
-            let fit = fit_until(&series, method, cut)?;
-            Ok::<_, scalerl_curve::FitError>(Prediction::read(&fit, ending.compute, ending.points))
-        };
-        let ours = read(Method::Marginal).map_err(|error| out(error.to_string()))?;
-        let rival = |method| read(method).ok().map(|prediction| prediction.value);
+        let fit = fit_until(&series, Method::Marginal, cut);
+        let fit = fit.map_err(|error| out(error.to_string()))?;
+        let ours = Prediction::read(&fit, ending.compute, ending.points);
+        let rival = |method| rival(&series, method, cut, ending.compute);
         let first_half = series.until(cut);
         let fitted = record.points.iter().rfind(|point| point.compute(axis) <= cut);
         let recorded = meta.recorded.as_ref().map(|report| report.at_twice);

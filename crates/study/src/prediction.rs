@@ -14,6 +14,8 @@ use serde::Serialize;
 pub const FITTED_SHARE: f64 = 0.5;
 /// Evaluations that make up the measured end.
 const ENDING_POINTS: usize = 3;
+/// GPU-hours of the runs that the authors' grid fits.
+const PAPER_COMPUTE: f64 = 50_000.0;
 
 /// The measured end of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -103,6 +105,20 @@ pub fn fit_until(series: &Series, method: Method, until: f64) -> Result<Fit, Fit
     scalerl_curve::fit(series, &options)
 }
 
+/// What another method, fitted to the points up to `until`, says of `at`.
+///
+/// The authors' grid of midpoints is made for runs of about 50,000 GPU-hours, so for it the axis is
+/// stretched until the whole run, of which `until` is [`FITTED_SHARE`], is as long.
+pub fn rival(series: &Series, method: Method, until: f64, at: f64) -> Option<f64> {
+    let stretch =
+        if method == Method::Paper { PAPER_COMPUTE * FITTED_SHARE / until } else { 1.0 };
+    let stretched = |point: &Point| Point { compute: point.compute * stretch, ..*point };
+    let points = series.points().iter().map(stretched).collect();
+    let series = Series::try_with_range(points, series.range()).ok()?;
+    let fit = fit_until(&series, method, until * stretch * (1.0 + 1e-12)).ok()?;
+    Some(fit.forecast(at * stretch).value)
+}
+
 /// The interval of a mean of `count` measurements: noise shrinks, doubt about the curve does not.
 fn interval_of_mean(forecast: &Forecast, count: usize) -> (f64, f64) {
     let half_width = |one: f64, curve: f64| {
@@ -118,6 +134,8 @@ fn interval_of_mean(forecast: &Forecast, count: usize) -> (f64, f64) {
 
 #[cfg(test)]
 mod tests {
+    use scalerl_curve::Sigmoid;
+
     use super::*;
 
     fn series(values: &[(f64, f64, f64)]) -> Series {
@@ -144,6 +162,20 @@ mod tests {
         let all = [(1.0, 0.1, 100.0), (4.0, 0.4, 100.0), (10.0, 0.6, 200.0)];
         assert_eq!(Ending::of(&series(&all), 5.0).unwrap().points, 1);
         assert_eq!(Ending::of(&series(&all), 10.0), None);
+    }
+
+    #[test]
+    fn the_authors_grid_fits_runs_of_any_length() {
+        let law = Sigmoid { floor: 0.4, ceiling: 0.6, steepness: 2.0, midpoint: 0.3 };
+        for unit in [1e-3, 1.0, 1e7] {
+            let point = |i: u32| {
+                let compute = f64::from(i) / 20.0;
+                (compute * unit, law.value_at(compute), 4096.0)
+            };
+            let series = series(&(0..=20).map(point).collect::<Vec<_>>());
+            let found = rival(&series, Method::Paper, 0.5 * unit, unit).unwrap();
+            assert!((found - law.value_at(1.0)).abs() < 0.004, "{unit}: {found}");
+        }
     }
 
     #[test]
