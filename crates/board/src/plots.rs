@@ -152,7 +152,7 @@ pub fn compare(runs: &[Run], captions: &Captions) -> Figure {
 pub struct Slope {
     /// Name, as in the legend.
     pub name: String,
-    /// Compute and F(R) of each point that was used; values of zero or less are skipped.
+    /// Compute and F(R) of each point that was used; zero and less are skipped.
     pub points: Vec<(f64, f64)>,
     /// The steepness B: the slope of the line in log-log.
     pub steepness: f64,
@@ -175,7 +175,8 @@ pub fn slopes(runs: &[Slope], captions: &Captions) -> Figure {
             let stroke = Stroke::Solid;
             layers.push(Layer::Line(Line { tone, stroke, legend: legend.clone(), points }));
         }
-        let dots = run.points.iter().map(|(x, y)| Dot {
+        // The law says nothing of zero compute here: its logarithm has no place.
+        let dots = run.points.iter().filter(|point| point.0 > 0.0).map(|(x, y)| Dot {
             x: *x,
             y: *y,
             hover: format!("{}\n{}: {}\nF(R) {}", run.name, captions.compute, short(*x), short(*y)),

@@ -83,10 +83,15 @@ fn headlines(rows: &[Row]) -> Vec<String> {
         ))
     };
     let all: Vec<&Row> = rows.iter().collect();
+    let whole: Vec<&Row> = rows.iter().filter(|row| !row.is_of_sweep()).collect();
     let bounded: Vec<&Row> = rows.iter().filter(|row| row.bounded).collect();
     let runs = |count: usize| if count == 1 { "1 run".into() } else { format!("{count} runs") };
     let mut lines = Vec::new();
     lines.extend(line(&format!("All, {}", runs(all.len())), &all));
+    if whole.len() < all.len() {
+        let which = format!("Without the short runs of sweeps, {}", runs(whole.len()));
+        lines.extend(line(&which, &whole));
+    }
     match line(&format!("Called bounded, {}", runs(bounded.len())), &bounded) {
         Some(text) => lines.push(text),
         None => lines.push("No run was called bounded at half of its compute.".into()),
@@ -188,8 +193,8 @@ fn list(rows: &[Row]) -> Vec<Vec<String>> {
 }
 
 fn agreement(rows: &[Row]) -> scalerl_board::Figure {
-    let outcomes = |bounded: bool| -> Vec<Outcome> {
-        let chosen = rows.iter().filter(|row| row.bounded == bounded);
+    let outcomes = |is_chosen: &dyn Fn(&Row) -> bool| -> Vec<Outcome> {
+        let chosen = rows.iter().filter(|row| is_chosen(row));
         let outcome = |row: &Row| Outcome {
             name: row.name(),
             predicted: row.forecast,
@@ -199,12 +204,17 @@ fn agreement(rows: &[Row]) -> scalerl_board::Figure {
         };
         chosen.map(outcome).collect()
     };
-    let groups: Vec<(String, Vec<Outcome>)> =
-        [("called bounded", outcomes(true)), ("not bounded", outcomes(false))]
-            .into_iter()
-            .filter(|(_, outcomes)| !outcomes.is_empty())
-            .map(|(name, outcomes)| (name.to_owned(), outcomes))
-            .collect();
+    // The rarest last, so that they lie on top.
+    let kinds = [
+        ("not bounded", outcomes(&|row| !row.bounded && !row.is_of_sweep())),
+        ("short run of a sweep", outcomes(&|row| !row.bounded && row.is_of_sweep())),
+        ("called bounded", outcomes(&|row| row.bounded)),
+    ];
+    let groups: Vec<(String, Vec<Outcome>)> = kinds
+        .into_iter()
+        .filter(|(_, outcomes)| !outcomes.is_empty())
+        .map(|(name, outcomes)| (name.to_owned(), outcomes))
+        .collect();
     let captions = Captions {
         title: "Forecasts at half of the compute, and what came".into(),
         subtitle: headlines(rows).first().cloned().unwrap_or_default(),

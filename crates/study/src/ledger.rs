@@ -15,7 +15,7 @@ use scalerl_journal::Axis;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    StudyError, date,
+    StudyError, date, plan,
     prediction::{Ending, FITTED_SHARE, Prediction, fit_until, rival},
     record::RunRecord,
 };
@@ -144,6 +144,11 @@ impl Row {
     /// Study and run.
     pub fn name(&self) -> String {
         name(&self.study, &self.run)
+    }
+
+    /// A run of a sweep, short on purpose: half of it is before most of the rise.
+    pub fn is_of_sweep(&self) -> bool {
+        self.run.contains(plan::SWEEP)
     }
 
     /// Close, or inside an interval that says something.

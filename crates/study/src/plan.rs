@@ -20,6 +20,9 @@ use crate::{StudyError, StudyFile, TuneTable, VariantTable};
 
 const USUAL_BASE_NAME: &str = "base";
 
+/// Stands between the variant and the value in the name of a sweep's run.
+pub(crate) const SWEEP: &str = "-tune-";
+
 /// What each run may spend, on one axis.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Budget {
@@ -212,7 +215,7 @@ impl Variant {
         let budget = Budget { amount, ..self.budget };
         let job = |value: &String| {
             Ok(Job {
-                name: format!("{}-tune-{}", self.name, file_name(value)),
+                name: format!("{}{SWEEP}{}", self.name, file_name(value)),
                 variant: self.name.clone(),
                 seed: self.seeds[0],
                 purpose: Purpose::Tune(value.clone()),
