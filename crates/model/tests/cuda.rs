@@ -247,6 +247,7 @@ fn generation_follows_the_trainer_whoever_joins_leaves_or_is_interrupted() {
     follows_the_trainer(&experts, 0.5, on);
 }
 
+#[expect(clippy::print_stdout, reason = "how far apart they are is worth reading")]
 fn follows_the_trainer(config: &ModelConfig, most_apart: f64, on: Device) {
     let model = || Model::random(config.clone(), 5, Kind::BFloat16, on).unwrap();
     let judge = model();

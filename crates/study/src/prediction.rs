@@ -110,8 +110,7 @@ pub fn fit_until(series: &Series, method: Method, until: f64) -> Result<Fit, Fit
 /// The authors' grid of midpoints is made for runs of about 50,000 GPU-hours, so for it the axis is
 /// stretched until the whole run, of which `until` is [`FITTED_SHARE`], is as long.
 pub fn rival(series: &Series, method: Method, until: f64, at: f64) -> Option<f64> {
-    let stretch =
-        if method == Method::Paper { PAPER_COMPUTE * FITTED_SHARE / until } else { 1.0 };
+    let stretch = if method == Method::Paper { PAPER_COMPUTE * FITTED_SHARE / until } else { 1.0 };
     let stretched = |point: &Point| Point { compute: point.compute * stretch, ..*point };
     let points = series.points().iter().map(stretched).collect();
     let series = Series::try_with_range(points, series.range()).ok()?;

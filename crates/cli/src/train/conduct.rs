@@ -195,12 +195,11 @@ async fn conduct_fleet(
         ..Others::default()
     };
     let (watching, changes) = Watching::start(&parts, others);
-    let devices = match parts.lead.shared_gpus(parts.device) {
-        Some(count) => Devices::Shared { count: f64::from(count) },
-        None => {
-            let generator = f64::from(parts.lead.generators);
-            Devices::Apart { generator, trainer: parts.trainers() }
-        }
+    let devices = if let Some(count) = parts.lead.shared_gpus(parts.device) {
+        Devices::Shared { count: f64::from(count) }
+    } else {
+        let generator = f64::from(parts.lead.generators);
+        Devices::Apart { generator, trainer: parts.trainers() }
     };
     let ended = engage(parts, generator.clone(), trainer, devices, Some(changes)).await;
     generator.close().await;
