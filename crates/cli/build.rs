@@ -12,7 +12,19 @@ fn main() {
     }
     // Absent in a source archive: runs then say that they do not know.
     if let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) {
-        println!("cargo::rustc-env=SCALERL_COMMIT={commit}");
+        let changes = git(&[
+            "status",
+            "--porcelain",
+            "--untracked-files=no",
+            "--",
+            "../../crates",
+            "../../recipes",
+        ]);
+        let mark = if changes.is_some_and(|changes| !changes.is_empty()) { "+changes" } else { "" };
+        println!("cargo::rustc-env=SCALERL_COMMIT={commit}{mark}");
+    }
+    for folder in ["../../crates", "../../recipes"] {
+        println!("cargo::rerun-if-changed={folder}");
     }
     // HEAD names the branch, the log grows with every commit on it.
     for file in ["HEAD", "logs/HEAD"] {

@@ -178,7 +178,7 @@ fn list(rows: &[Row]) -> Vec<Vec<String>> {
         let error = one.measured_error.map(|error| format!(" ± {error:.3}")).unwrap_or_default();
         vec![
             one.name(),
-            one.commit.chars().take(9).collect(),
+            short_commit(&one.commit),
             one.forecast_from.clone(),
             one.points.to_string(),
             words::interval(one.forecast, one.low, one.high),
@@ -190,6 +190,12 @@ fn list(rows: &[Row]) -> Vec<Vec<String>> {
         ]
     }));
     lines
+}
+
+/// The first letters, and whether the tree had changes beside it.
+fn short_commit(commit: &str) -> String {
+    let (commit, mark) = commit.split_once('+').map_or((commit, ""), |(commit, _)| (commit, "+"));
+    commit.chars().take(9).chain(mark.chars()).collect()
 }
 
 fn agreement(rows: &[Row]) -> scalerl_board::Figure {

@@ -12,6 +12,7 @@
 //!
 //! Everything in OUT but `runs/` and `logs/` is made from the run folders and can be made again.
 
+mod gpus;
 mod outcome;
 mod pages;
 mod show;

@@ -23,6 +23,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use scalerl_study::state::{self, State};
 use scalerl_study::{Job, Plan, Purpose};
 
+use super::gpus::Gpus;
 use super::outcome::Study;
 use super::show::Show;
 use crate::forecast::output::say;
@@ -49,6 +50,7 @@ pub(crate) struct Supervisor<'a> {
     plan: &'a Plan,
     program: PathBuf,
     at_once: usize,
+    gpus: Gpus,
     children: Vec<Running>,
     /// Jobs that were started in this session: each is tried once.
     tried: BTreeSet<String>,
@@ -63,6 +65,8 @@ pub(crate) struct Supervisor<'a> {
 struct Running {
     job: Job,
     process: Child,
+    /// Which of the places for runs at the same time it has.
+    place: usize,
 }
 
 /// The thread that makes tables on the way.
@@ -94,11 +98,18 @@ impl<'a> Supervisor<'a> {
                 .context("cannot listen for signals")?;
         }
         let refresh = Refresh { thread: None, due: Instant::now() + REFRESH_EVERY };
+        let gpus = Gpus::of_this_machine();
+        if gpus.are_taken_in_turns(at_once) {
+            say(
+                "note: runs that share a GPU take turns unless NVIDIA's MPS is there: nvidia-cuda-mps-control -d",
+            );
+        }
         Ok(Self {
             study,
             plan,
             program,
             at_once,
+            gpus,
             children: Vec::new(),
             tried: BTreeSet::new(),
             ended: Ended::default(),
@@ -242,12 +253,15 @@ impl<'a> Supervisor<'a> {
         let path = self.study.log(&job.name);
         let log = OpenOptions::new().create(true).append(true).open(&path);
         let log = log.with_context(|| format!("cannot write {}", path.display()))?;
+        let is_free = |place: &usize| self.children.iter().all(|other| other.place != *place);
+        let place = (0..self.at_once).find(is_free).unwrap_or_default();
+        command.envs(self.gpus.for_place(place, self.at_once));
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
         let process =
             command.spawn().with_context(|| format!("cannot start {}", self.program.display()))?;
         show.started(&job.name, is_new);
         self.tried.insert(job.name.clone());
-        self.children.push(Running { job, process });
+        self.children.push(Running { job, process, place });
         Ok(())
     }
 }
