@@ -51,6 +51,9 @@ pub(crate) struct Args {
     /// Print the runs that would be made, and stop.
     #[arg(long)]
     dry_run: bool,
+    /// Make tables, figures and page anew from the points.csv and runs.jsonl in --out; run nothing.
+    #[arg(long, requires = "out", conflicts_with_all = ["resume", "only", "dry_run"])]
+    redraw: bool,
     /// Program that is run as `PROGRAM train …` instead of this one.
     #[arg(long, hide = true)]
     program: Option<PathBuf>,
@@ -67,6 +70,11 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     if args.dry_run {
         return dry_run(&chosen, out);
     }
+    if let Some(folder) = args.out.clone().filter(|_| args.redraw) {
+        let study = Study { plan, folder };
+        let analysis = study.redraw().map_err(kept)?;
+        return study.print(&analysis, out);
+    }
     plan.check_runnable(&file).map_err(|error| bad_input(&error))?;
     let folder = args.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(&plan.name));
     let study = Study { plan, folder };
@@ -80,6 +88,14 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let analysis = study.refresh()?;
     study.print(&analysis, out)?;
     finish(&study, args, &ended)
+}
+
+/// What is wrong with points that were kept is wrong with the input.
+fn kept(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast::<StudyError>() {
+        Ok(error) => bad_input(&error).into(),
+        Err(error) => error,
+    }
 }
 
 /// What the last line says, and whether the command has failed.

@@ -15,7 +15,8 @@ use scalerl_journal::Axis;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    StudyError, date, plan,
+    StudyError, date,
+    plan::is_of_sweep,
     prediction::{Ending, FITTED_SHARE, Prediction, fit_until, rival},
     record::RunRecord,
 };
@@ -146,9 +147,9 @@ impl Row {
         name(&self.study, &self.run)
     }
 
-    /// A run of a sweep, short on purpose: half of it is before most of the rise.
+    /// A run of a sweep: half of it is before most of the rise.
     pub fn is_of_sweep(&self) -> bool {
-        self.run.contains(plan::SWEEP)
+        is_of_sweep(&self.run)
     }
 
     /// Close, or inside an interval that says something.

@@ -33,4 +33,4 @@ pub mod tuning;
 
 pub use error::StudyError;
 pub use file::{BudgetTable, StudyFile, TuneTable, VariantTable};
-pub use plan::{Budget, Job, Plan, Purpose, Tune, Variant};
+pub use plan::{Budget, Job, Plan, Purpose, Tune, Variant, is_of_sweep};

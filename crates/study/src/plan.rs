@@ -21,7 +21,12 @@ use crate::{StudyError, StudyFile, TuneTable, VariantTable};
 const USUAL_BASE_NAME: &str = "base";
 
 /// Stands between the variant and the value in the name of a sweep's run.
-pub(crate) const SWEEP: &str = "-tune-";
+const SWEEP: &str = "-tune-";
+
+/// Is this the name of a sweep's run? These are short on purpose.
+pub fn is_of_sweep(run: &str) -> bool {
+    run.contains(SWEEP)
+}
 
 /// What each run may spend, on one axis.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]

@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::{
-    Purpose, StudyError, Variant,
+    Job, Purpose, StudyError, Variant,
     prediction::{Ending, FITTED_SHARE},
     record::RunRecord,
     state::{State, glance},
@@ -26,6 +26,14 @@ pub struct Tried {
     pub end: Option<f64>,
     /// Standard error of that by sampling.
     pub error: Option<f64>,
+}
+
+impl Tried {
+    fn of(job: Job, ending: Option<Ending>) -> Option<Self> {
+        let Purpose::Tune(value) = job.purpose else { return None };
+        let (end, error) = (ending.map(|end| end.value), ending.and_then(|end| end.error));
+        Some(Self { value, run: job.name, end, error })
+    }
 }
 
 /// Where a sweep stands.
@@ -63,13 +71,23 @@ impl Sweep {
                 State::Failed { .. } => None,
                 State::Waiting | State::Open | State::Interrupted => return Ok(Self::Open),
             };
-            let Purpose::Tune(value) = job.purpose else { continue };
-            tried.push(Tried {
-                value,
-                run: job.name,
-                end: ending.map(|ending| ending.value),
-                error: ending.and_then(|ending| ending.error),
-            });
+            tried.extend(Tried::of(job, ending));
+        }
+        Ok(Self::choose(tried))
+    }
+
+    /// Looks at what was kept of the short runs of a variant.
+    pub fn of_records(variant: &Variant, records: &[RunRecord]) -> Result<Self, StudyError> {
+        let jobs = variant.tuning()?;
+        if jobs.is_empty() {
+            return Ok(Self::None);
+        }
+        let mut tried = Vec::new();
+        for job in jobs {
+            let Some(record) = records.iter().find(|record| record.meta.run == job.name) else {
+                return Ok(Self::Open);
+            };
+            tried.extend(Tried::of(job, ending(record).filter(|_| record.meta.is_finished)));
         }
         Ok(Self::choose(tried))
     }

@@ -10,7 +10,7 @@ use scalerl_study::analysis::Analysis;
 use scalerl_study::record::{RunRecord, is_run};
 use scalerl_study::state::{Glance, glance};
 use scalerl_study::tuning::Sweep;
-use scalerl_study::{Job, Plan, Purpose, StudyError, Variant, export, summary};
+use scalerl_study::{Job, Plan, Purpose, StudyError, Variant, export, is_of_sweep, summary};
 use serde::Serialize;
 
 use super::{pages, tables};
@@ -142,12 +142,28 @@ impl Study {
         let (records, sweeps) = self.records()?;
         let all: Vec<RunRecord> = records.iter().chain(&sweeps).cloned().collect();
         export::write(&self.folder, &all)?;
+        let found = self.sweeps()?;
+        self.write_standing(&found)?;
+        self.write_pages(records, &found)
+    }
+
+    /// Makes tables, figures and page anew from the points that were kept, without run folders.
+    pub(crate) fn redraw(&self) -> Result<Analysis> {
+        let all = export::read(&self.folder)?;
+        let (sweeps, records): (Vec<RunRecord>, Vec<RunRecord>) =
+            all.into_iter().partition(|record| is_of_sweep(&record.meta.run));
+        let look = |one: &Variant| {
+            Ok::<_, StudyError>((one.name.clone(), Sweep::of_records(one, &sweeps)?))
+        };
+        let found: Result<Vec<_>, StudyError> = self.plan.variants.iter().map(look).collect();
+        self.write_pages(records, &found?)
+    }
+
+    fn write_pages(&self, records: Vec<RunRecord>, sweeps: &[(String, Sweep)]) -> Result<Analysis> {
         let names: Vec<String> = self.plan.variants.iter().map(|one| one.name.clone()).collect();
         let analysis = Analysis::of(records, &names, self.plan.budget);
         summary::write(&self.folder.join("study.csv"), &analysis)?;
-        let found = self.sweeps()?;
-        self.write_standing(&found)?;
-        let text = tables::markdown(&self.plan, &analysis, &found);
+        let text = tables::markdown(&self.plan, &analysis, sweeps);
         export::replace(&self.folder.join("table.md"), text.as_bytes())?;
         if let Some(figure) = pages::curves(&self.plan, &analysis) {
             save(&figure, Size::WIDE, &self.folder.join("curves.png"))?;
@@ -155,7 +171,7 @@ impl Study {
         if let Some(figure) = pages::slopes(&self.plan, &analysis) {
             save(&figure, Size::WIDE, &self.folder.join("slopes.png"))?;
         }
-        let html = pages::page(&self.plan, &analysis, &found).html();
+        let html = pages::page(&self.plan, &analysis, sweeps).html();
         export::replace(&self.folder.join("report.html"), html.as_bytes())?;
         Ok(analysis)
     }

@@ -47,7 +47,7 @@ pub(crate) fn slopes(plan: &Plan, analysis: &Analysis) -> Option<Figure> {
         .collect();
     let ceiling = analysis.shared_ceiling.filter(|_| !slopes.is_empty())?;
     let subtitle = format!("F(R) at the shared ceiling {ceiling:.3}; the slope is the steepness");
-    let mut captions = captions(plan, "Leave-one-out", subtitle);
+    let mut captions = captions(plan, &plan.name, subtitle);
     "F(R)".clone_into(&mut captions.value);
     Some(plots::slopes(&slopes, &captions))
 }
