@@ -185,6 +185,20 @@ fn a_sweep_chooses_before_the_runs_begin() {
     assert!(table.contains("| base | optimizer.lr | 5e-7 |"), "{table}");
     let runs = fs::read_dir(folder.path().join("out/runs")).unwrap().count();
     assert_eq!(runs, 4, "two short runs and two seeds of the base, and no others");
+    // What is kept of it is enough for the same tables and pictures.
+    let out = folder.path().join("out");
+    for name in ["runs", "table.md", "curves.png", "report.html"] {
+        let path = out.join(name);
+        if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
+    }
+    let outcome = finish(command(folder.path(), &["--redraw"]));
+    assert_eq!(outcome.code, 0, "{}", outcome.err);
+    assert_eq!(fs::read_to_string(out.join("table.md")).unwrap(), table);
+    assert!(out.join("curves.png").is_file() && out.join("report.html").is_file());
+    fs::remove_file(out.join("runs.jsonl")).unwrap();
+    let outcome = finish(command(folder.path(), &["--redraw"]));
+    assert_eq!(outcome.code, 2, "{}", outcome.err);
+    assert!(outcome.err.contains("runs.jsonl"), "{}", outcome.err);
 }
 
 #[test]
