@@ -83,4 +83,5 @@ fn a_real_vllm_agrees_takes_weights_in_flight_and_trains() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(exchange::check(&server, &model, &folder));
     training::check(&mut server, &folder);
+    training::check_ranks(&server, &folder);
 }

@@ -1,5 +1,7 @@
 //! `scalerl train` on a real server, which is frozen, thawed, killed and started again meanwhile.
 //!
+//! Then a short run of two trainer ranks on the same server.
+//!
 //! Judged by the folder that the run leaves. Its words on standard error are read only to know when
 //! a server that was frozen has been found out; they go to `served.log` beside the run.
 
@@ -33,19 +35,20 @@ struct Run {
 }
 
 impl Run {
-    fn start(place: &Path, url: &str) -> Self {
+    fn start(place: &Path, url: &str, name: &str, more: &[&str]) -> Self {
         let generator = format!(
             "[pipeline.generator]\ntype = \"vllm\"\nurls = [\"{url}\"]\n\
              logprob_tolerance = {LIMIT}\nsilence_s = {SILENCE_S}\npatience_s = {PATIENCE_S}\n"
         );
         fs::write(place.join("vllm.toml"), generator).unwrap();
-        let log = place.join("served.log");
+        let log = place.join(format!("{name}.log"));
         let out = File::create(&log).unwrap();
         // Without the curriculum prompts come in order, and one that is left out is seen.
-        let arguments = ["vllm.toml", "--run", "served", "--set", "objective.curriculum=\"none\""];
+        let arguments = ["vllm.toml", "--run", name, "--set", "objective.curriculum=\"none\""];
         let mut command = scalerl(place, &arguments);
+        command.args(more);
         let child = command.stdout(out.try_clone().unwrap()).stderr(out).spawn().unwrap();
-        Self { child, folder: place.join("served"), log }
+        Self { child, folder: place.join(name), log }
     }
 
     fn steps(&self) -> usize {
@@ -85,7 +88,7 @@ impl Drop for Run {
 
 pub(crate) fn check(server: &mut Server, place: &Path) {
     let begun = Instant::now();
-    let mut run = Run::start(place, &server.url());
+    let mut run = Run::start(place, &server.url(), "served", &[]);
     run.wait_for_steps(8);
     server.freeze();
     run.wait_until("the frozen server is found out", |run| run.said("-> dead: silent for") > 0);
@@ -107,6 +110,26 @@ pub(crate) fn check(server: &mut Server, place: &Path) {
         println!("{line}");
     }
     judge(&Reading::load(&run.folder).unwrap());
+}
+
+/// Two trainer ranks, one of which hands the weights to the server.
+pub(crate) fn check_ranks(server: &Server, place: &Path) {
+    let more = ["--set", "cluster.trainers=2", "--set", "budget.steps=16"];
+    let mut run = Run::start(place, &server.url(), "ranked", &more);
+    assert!(run.child.wait().unwrap().success(), "the run of two ranks fails");
+    let reading = Reading::load(&run.folder).unwrap();
+    audit(&reading, STEPS_BEHIND);
+    let mut apart = Vec::new();
+    for event in &reading.history.events {
+        if let What::Step { report, .. } = &event.what {
+            apart.push(report.ratio.mean_abs_log);
+        }
+    }
+    println!("two ranks, mean |log ratio| of steps {apart:.4?}");
+    assert_eq!(apart.len(), 16);
+    // It grows while the first rollouts are used up, and falls back once there are new weights.
+    let freshest = apart[STEPS_BEHIND as usize + 1..].iter().copied().fold(f64::INFINITY, f64::min);
+    assert!(freshest < 0.01, "no new weights have arrived: {apart:?}");
 }
 
 fn judge(reading: &Reading) {
