@@ -4,10 +4,12 @@
 //! trainer rank is not: with it went a part of the optimizer, and the trainer says so itself. All end
 //! with their owner, even where that is killed.
 
+use std::io::Read as _;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -15,6 +17,7 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use scalerl_worker::ranks::{Launch, TOKEN};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
+use signal_hook::low_level::pipe;
 
 /// The process that a process ends with.
 const OWNER: &str = "SCALERL_OWNER";
@@ -24,6 +27,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 /// A process that lived so long did not die of its start.
 const LONG: Duration = Duration::from_mins(1);
+/// Requests to end that come so close together are one.
+const IN_A_ROW: Duration = Duration::from_secs(1);
 /// For generators to go home when a run is over.
 const LEAVE: Duration = Duration::from_secs(5);
 
@@ -64,15 +69,24 @@ fn program() -> Result<Command> {
 }
 
 /// Lets the first request to end this process pass: it is meant for all of a run, whose first
-/// process then stops in order and tells the others. The second one ends it.
+/// process then stops in order and tells the others. A later one ends it. Requests in a row are one:
+/// a launcher that is killed sends one with each of its threads.
 pub(crate) fn leave_signals_to_leader() -> Result<()> {
+    let is_later = Arc::new(AtomicBool::new(false));
+    let (mut asked, ask) = UnixStream::pair().context("cannot listen to signals")?;
     for signal in [SIGINT, SIGTERM] {
-        let is_second = Arc::new(AtomicBool::new(false));
-        // In this order: the first one arms, the next one finds it armed.
-        flag::register_conditional_default(signal, is_second.clone())
-            .and_then(|_| flag::register(signal, is_second))
+        flag::register_conditional_default(signal, is_later.clone())
+            .and_then(|_| ask.try_clone())
+            .and_then(|ask| pipe::register(signal, ask))
             .context("cannot listen to signals")?;
     }
+    let arm = move || {
+        if asked.read(&mut [0]).is_ok() {
+            std::thread::sleep(IN_A_ROW);
+            is_later.store(true, Ordering::SeqCst);
+        }
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(arm)?;
     Ok(())
 }
 
