@@ -175,7 +175,7 @@ pub fn slopes(runs: &[Slope], captions: &Captions) -> Figure {
             let stroke = Stroke::Solid;
             layers.push(Layer::Line(Line { tone, stroke, legend: legend.clone(), points }));
         }
-        // The law says nothing of zero compute here: its logarithm has no place.
+        // Zero has no place on a logarithmic axis, and the law is zero there.
         let dots = run.points.iter().filter(|point| point.0 > 0.0).map(|(x, y)| Dot {
             x: *x,
             y: *y,

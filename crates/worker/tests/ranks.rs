@@ -418,7 +418,7 @@ fn one_rank_over_nccl_gives_the_numbers_of_one_process() {
         return;
     }
     let gpu = Device::Cuda(0);
-    // Attention on CUDA works in bf16, and its backward pass adds up in another order every time.
+    // Attention on CUDA works in bf16, and its backward pass may add up in another order every time.
     let mut recipe = variant("cispo");
     recipe.model.compute = Compute::Bf16;
     // Its heads are multiples of eight wide.
@@ -436,14 +436,14 @@ fn one_rank_over_nccl_gives_the_numbers_of_one_process() {
         let norms = (found.gradient_norm / expected.gradient_norm - 1.0).abs();
         println!("step {step}: losses {apart:.1e} apart, gradient norms {norms:.1e}");
         // Nothing was added up in another order before the first backward pass.
-        let most = if step == 0 { [1e-6, 1e-2] } else { [2e-2, 5e-2] };
+        let most = if step == 0 { [1e-6, 1e-4] } else { [1e-4, 1e-3] };
         assert!(apart <= most[0] && norms <= most[1], "{found:?}\n{expected:?}");
         assert_eq!(found.trained_tokens, expected.trained_tokens);
     }
     let expected: Vec<Tensor> = alone.masters().iter().map(|m| m.to_device(Device::Cpu)).collect();
     let apart = distance(&ranked.gather_masters().unwrap(), &expected);
     println!("weights apart by {apart:.1e}");
-    assert!(apart <= 5e-3, "{apart}");
+    assert!(apart <= 1e-5, "{apart}");
     let folder = tempfile::tempdir().unwrap();
     ranked.save(folder.path()).unwrap();
     assert_eq!(ranked.restore(folder.path()).unwrap(), PolicyVersion(3));

@@ -3,7 +3,7 @@
 //! Then a short run of two trainer ranks on the same server.
 //!
 //! Judged by the folder that the run leaves. Its words on standard error are read only to know when
-//! a server that was frozen has been found out; they go to `served.log` beside the run.
+//! a server that was frozen has been found out; they go to a log beside the run.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

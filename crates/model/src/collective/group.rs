@@ -171,14 +171,15 @@ impl Group {
         timed(act, self.timeout, || call(milliseconds(self.timeout)))
     }
 
-    /// Everybody's tensors become those of `root`. Those of a GPU are there when this returns.
+    /// Everybody's tensors become those of `root`: over Gloo by the time this returns, over NCCL in the
+    /// order of the thread's stream.
     pub fn broadcast<T: Borrow<Tensor>>(
         &self,
         tensors: &[T],
         root: usize,
     ) -> Result<(), CollectiveError> {
-        let is_there = tensors.iter().all(|tensor| tensor.borrow().device() == Device::Cpu);
-        if is_there || self.transport == Transport::Nccl {
+        let is_on_host = tensors.iter().all(|tensor| tensor.borrow().device() == Device::Cpu);
+        if is_on_host || self.transport == Transport::Nccl {
             return self.broadcast_in_place(tensors, root);
         }
         let failed = |error: TchError| {

@@ -81,7 +81,7 @@ pub(crate) fn leave_signals_to_leader() -> Result<()> {
             .context("cannot listen to signals")?;
     }
     let arm = move || {
-        if asked.read(&mut [0]).is_ok() {
+        if asked.read_exact(&mut [0]).is_ok() {
             std::thread::sleep(IN_A_ROW);
             is_later.store(true, Ordering::SeqCst);
         }
