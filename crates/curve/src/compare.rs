@@ -11,7 +11,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::fit::paper::CEILING_MARGIN;
-use crate::fit::{Estimate, Fit, FitError, FitOptions, Method, fit};
+use crate::fit::{Estimate, Fit, FitError, FitOptions, FloorChoice, Method, fit};
 use crate::law::Sigmoid;
 use crate::points::Series;
 
@@ -112,14 +112,8 @@ pub fn share_ceiling(
 ) -> Result<(f64, Vec<SharedFit>), FitError> {
     let ceilings: f64 = runs.iter().map(|(_, fit)| fit.ceiling.value).sum();
     let shared = ceilings / runs.len().max(1) as f64;
-    let method = match options.method {
-        Method::Marginal => Method::Profile,
-        other => other,
-    };
-    let floor = Some(options.floor_choice());
-    let held = FitOptions { ceiling: Some(shared), method, floor, ..*options };
-    let row = |(series, _): &(&Series, &Fit)| {
-        let found = fit(series, &held)?;
+    let row = |(series, own): &(&Series, &Fit)| {
+        let found = fit_at_ceiling(series, own, shared, options)?;
         let law = Sigmoid {
             floor: found.floor.value,
             ceiling: shared,
@@ -134,6 +128,23 @@ pub fn share_ceiling(
         Ok(SharedFit { law, steepness: found.steepness, midpoint: found.midpoint, straightened })
     };
     Ok((shared, runs.iter().map(row).collect::<Result<_, FitError>>()?))
+}
+
+/// One run of that table: only steepness and midpoint are free. The floor is that of its own fit,
+/// or a run that is nearly flat below the shared ceiling would be read as one late rise from a
+/// floor it was never at.
+pub fn fit_at_ceiling(
+    series: &Series,
+    own: &Fit,
+    ceiling: f64,
+    options: &FitOptions,
+) -> Result<Fit, FitError> {
+    let method = match options.method {
+        Method::Marginal => Method::Profile,
+        other => other,
+    };
+    let floor = Some(FloorChoice::Given(own.floor.value));
+    fit(series, &FitOptions { ceiling: Some(ceiling), method, floor, ..*options })
 }
 
 fn ceiling_interval(fit: &Fit) -> Estimate {
@@ -214,5 +225,25 @@ mod tests {
         let slope = (middle[middle.len() - 1].1 / middle[0].1).ln()
             / (middle[middle.len() - 1].0 / middle[0].0).ln();
         assert!((slope - rows[0].steepness.value).abs() < 0.3, "{slope}");
+    }
+
+    /// It climbs early, lies flat, and drifts up at the end: with its floor free it was read as one
+    /// late rise from the flat part.
+    #[test]
+    fn at_a_ceiling_above_its_own_a_run_keeps_the_midpoint_of_its_climb() {
+        let values = [
+            0.405, 0.458, 0.556, 0.612, 0.650, 0.681, 0.698, 0.708, 0.710, 0.693, 0.707, 0.718,
+            0.717, 0.719, 0.717, 0.716, 0.705, 0.714, 0.711, 0.717, 0.702, 0.701, 0.720, 0.725,
+            0.737, 0.740, 0.750, 0.746, 0.743, 0.733,
+        ];
+        let points = values.iter().enumerate().map(|(i, value)| Point {
+            compute: 0.3 * i as f64,
+            value: *value,
+            samples: Some(4096.0),
+        });
+        let series = Series::try_new(points.collect()).unwrap();
+        let own = fit(&series, &FitOptions::default()).unwrap();
+        let found = fit_at_ceiling(&series, &own, 0.76, &FitOptions::default()).unwrap();
+        assert!(found.midpoint.value < 1.2, "half the climb is done by then: {:?}", found.midpoint);
     }
 }

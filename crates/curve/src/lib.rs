@@ -18,7 +18,7 @@ pub mod verdict;
 pub mod window;
 
 pub use backtest::{Backtest, Skipped, backtest};
-pub use compare::{Pair, Separation, SharedFit, compare, share_ceiling};
+pub use compare::{Pair, Separation, SharedFit, compare, fit_at_ceiling, share_ceiling};
 pub use fit::{
     Ceiling, Estimate, Fit, FitError, FitOptions, Floor, FloorChoice, FloorSource, Method, Warmup,
     fit,

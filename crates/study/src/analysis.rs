@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 use scalerl_curve::{
     Estimate, Fit, FitOptions, Method, Pair, Separation, Series, SharedFit, compare, fit,
-    share_ceiling,
+    fit_at_ceiling, share_ceiling,
 };
 use scalerl_journal::Axis;
 use serde::Serialize;
@@ -192,23 +192,19 @@ impl Analysis {
         let mut ceilings: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         let (mut steep, mut middle, mut ends) =
             (ceilings.clone(), ceilings.clone(), ceilings.clone());
-        // The same way as `share_ceiling` fits the variants, so that the spreads are of its numbers.
-        let options = FitOptions::default();
-        let held = FitOptions {
-            ceiling: shared_ceiling,
-            method: Method::Profile,
-            floor: Some(options.floor_choice()),
-            ..options
+        // As `share_ceiling` fits the variants, floor included: the spreads are of its numbers.
+        let at_shared = |run: &RunAnalysis| {
+            let variant = self.variants.iter().find(|one| one.name == run.variant)?;
+            let (Some(ceiling), Some(_)) = (shared_ceiling, &variant.shared) else { return None };
+            let series = run.series.as_ref()?;
+            fit_at_ceiling(series, &variant.fit, ceiling, &FitOptions::default()).ok()
         };
         for run in self.runs.iter().filter(|run| run.record.meta.is_finished) {
             let name = run.variant.as_str();
             if let Some(whole) = &run.whole {
                 ceilings.entry(name).or_default().push(whole.ceiling.value);
             }
-            let is_sharing = shared_ceiling.is_some()
-                && self.variants.iter().any(|one| one.name == name && one.shared.is_some());
-            let series = run.series.as_ref().filter(|_| is_sharing);
-            if let Some(shared) = series.and_then(|series| fit(series, &held).ok()) {
+            if let Some(shared) = at_shared(run) {
                 steep.entry(name).or_default().push(shared.steepness.value);
                 middle.entry(name).or_default().push(shared.midpoint.value.ln());
             }

@@ -6,7 +6,7 @@
 use std::{fs, path::Path};
 
 use scalerl_curve::{PointsError, Series};
-use scalerl_journal::{Axis, EvaluationPoint, ForecastReport, Reading, What};
+use scalerl_journal::{Axis, EvaluationPoint, ForecastReport, Ledger, Reading, StopReason, What};
 use serde::{Deserialize, Serialize};
 
 use crate::{StudyError, state::State};
@@ -96,7 +96,9 @@ impl RunRecord {
     /// Reads a run folder.
     pub fn load(folder: &Path) -> Result<Self, StudyError> {
         let reading = Reading::load(folder)?;
-        let axis = axis_of(&reading.recipe);
+        // Read as plain TOML: the recipe of an older release must not keep its points from being read.
+        let recipe: toml::Table = reading.recipe.parse().unwrap_or_default();
+        let axis = axis_of(&recipe);
         let points: Vec<TimedPoint> = reading
             .history
             .events
@@ -110,7 +112,16 @@ impl RunRecord {
                 Some(TimedPoint::new(point, event.at))
             })
             .collect();
-        let state = State::of(reading.history.events.last().map(|event| &event.what));
+        let mut state = State::of(reading.history.events.last().map(|event| &event.what));
+        let last = reading.history.events.iter().rev().find_map(|event| match &event.what {
+            What::Evaluation { version, spent, .. } => Some((version.0, spent)),
+            _ => None,
+        });
+        if let (State::Open, Some((step, spent))) = (&state, last)
+            && let Some(reason) = spent_budget(&recipe, spent, step)
+        {
+            state = State::Finished { reason };
+        }
         let half = points.last().map_or(0.0, |last| last.compute(axis) / 2.0);
         let recorded = reading
             .forecasts()
@@ -128,7 +139,7 @@ impl RunRecord {
             devices: environment.devices.clone(),
             started_at: environment.started_at,
             device_hours: reading.history.ledger().device_hours(),
-            seed: seed_of(&reading.recipe),
+            seed: seed_of(&recipe),
             recorded,
             ..RunMeta::default()
         };
@@ -165,10 +176,12 @@ fn status_text(state: &State) -> String {
     }
 }
 
-/// Read as plain TOML: the recipe of an older release must not keep its points from being read.
-fn axis_of(recipe: &str) -> Axis {
-    let table: toml::Table = recipe.parse().unwrap_or_default();
-    match table.get("budget").and_then(|budget| budget.get("axis")).and_then(toml::Value::as_str) {
+fn budget<'a>(recipe: &'a toml::Table, key: &str) -> Option<&'a toml::Value> {
+    recipe.get("budget").and_then(|budget| budget.get(key))
+}
+
+fn axis_of(recipe: &toml::Table) -> Axis {
+    match budget(recipe, "axis").and_then(toml::Value::as_str) {
         Some("tokens") => Axis::Tokens,
         Some("flops") => Axis::Flops,
         Some("steps") => Axis::Steps,
@@ -176,9 +189,25 @@ fn axis_of(recipe: &str) -> Axis {
     }
 }
 
-fn seed_of(recipe: &str) -> u64 {
-    let table: toml::Table = recipe.parse().unwrap_or_default();
-    table.get("seed").and_then(toml::Value::as_integer).and_then(|n| n.try_into().ok()).unwrap_or(0)
+/// The budget that was spent when the last evaluation was asked for. A run that was killed after
+/// that, while it wrote its last checkpoint, has an end to hold a forecast against.
+fn spent_budget(recipe: &toml::Table, spent: &Ledger, step: u64) -> Option<StopReason> {
+    let is_spent = |key, amount: f64| {
+        let limit = budget(recipe, key);
+        let limit = limit.and_then(|one| one.as_float().or(one.as_integer().map(|n| n as f64)));
+        limit.is_some_and(|limit| amount >= limit)
+    };
+    let budgets = [
+        (is_spent("steps", step as f64), StopReason::Steps),
+        (is_spent("device_hours", spent.device_hours()), StopReason::DeviceHours),
+        (is_spent("tokens", spent.tokens_generated as f64), StopReason::Tokens),
+    ];
+    budgets.into_iter().find_map(|(is_spent, reason)| is_spent.then_some(reason))
+}
+
+fn seed_of(recipe: &toml::Table) -> u64 {
+    let seed = recipe.get("seed").and_then(toml::Value::as_integer);
+    seed.and_then(|n| n.try_into().ok()).unwrap_or(0)
 }
 
 /// Every record that a path stands for: a run folder, a folder with the files of `export.rs` (a

@@ -136,6 +136,28 @@ fn a_run_that_was_stopped_and_resumed_has_the_same_points() {
 }
 
 #[test]
+fn a_run_killed_after_its_last_evaluation_has_an_end_and_one_killed_before_has_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("killed");
+    let job = &plan(STUDY).base().runs(None).unwrap()[0];
+    fake::run(&path, Some(&job.recipe), || Next::GoOn).unwrap();
+    let whole = RunRecord::load(&path).unwrap();
+    let events = fs::read_to_string(path.join("events.jsonl")).unwrap();
+    let cut_at = |what: &str| {
+        let end = events.rfind(what).and_then(|at| events[..at].rfind('\n')).unwrap();
+        fs::write(path.join("events.jsonl"), &events[..=end]).unwrap();
+        RunRecord::load(&path).unwrap()
+    };
+    let unsaved = cut_at(r#""type":"stopped""#);
+    assert_eq!((unsaved.meta.is_finished, unsaved.meta.status.as_str()), (true, "steps"));
+    assert_eq!(unsaved.points, whole.points);
+    assert_eq!(Row::of(&unsaved).unwrap().forecast, Row::of(&whole).unwrap().forecast);
+    let unmeasured = cut_at(r#""type":"evaluation""#);
+    assert!(!unmeasured.meta.is_finished);
+    assert!(Row::of(&unmeasured).unwrap_err().reason.contains("no end"));
+}
+
+#[test]
 fn a_folder_of_another_recipe_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("base-s1");
