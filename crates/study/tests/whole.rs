@@ -151,7 +151,7 @@ fn a_run_killed_after_its_last_evaluation_has_an_end_and_one_killed_before_has_n
     let unsaved = cut_at(r#""type":"stopped""#);
     assert_eq!((unsaved.meta.is_finished, unsaved.meta.status.as_str()), (true, "steps"));
     assert_eq!(unsaved.points, whole.points);
-    assert_eq!(Row::of(&unsaved).unwrap().forecast, Row::of(&whole).unwrap().forecast);
+    assert_eq!(Row::of(&unsaved).unwrap(), Row::of(&whole).unwrap());
     let unmeasured = cut_at(r#""type":"evaluation""#);
     assert!(!unmeasured.meta.is_finished);
     assert!(Row::of(&unmeasured).unwrap_err().reason.contains("no end"));
