@@ -11,7 +11,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::fit::paper::CEILING_MARGIN;
-use crate::fit::{Estimate, Fit, FitError, FitOptions, FloorChoice, Method, fit};
+use crate::fit::{Estimate, Fit, FitError, FitOptions, Method, Warmup, fit};
 use crate::law::Sigmoid;
 use crate::points::Series;
 
@@ -130,9 +130,9 @@ pub fn share_ceiling(
     Ok((shared, runs.iter().map(row).collect::<Result<_, FitError>>()?))
 }
 
-/// One run of that table: only steepness and midpoint are free. The floor is that of its own fit,
-/// or a run that is nearly flat below the shared ceiling would be read as one late rise from a
-/// floor it was never at.
+/// One run of that table, fitted to the points of its own fit. (Least squares alone would choose
+/// anew: it took the climb of a run that then lies flat below the shared ceiling for warm-up, and
+/// read the rest as one late rise.)
 pub fn fit_at_ceiling(
     series: &Series,
     own: &Fit,
@@ -143,8 +143,8 @@ pub fn fit_at_ceiling(
         Method::Marginal => Method::Profile,
         other => other,
     };
-    let floor = Some(FloorChoice::Given(own.floor.value));
-    fit(series, &FitOptions { ceiling: Some(ceiling), method, floor, ..*options })
+    let (floor, warmup) = (Some(options.floor_choice()), Warmup::Before(own.warmup_cut));
+    fit(series, &FitOptions { ceiling: Some(ceiling), method, floor, warmup, ..*options })
 }
 
 fn ceiling_interval(fit: &Fit) -> Estimate {
@@ -227,8 +227,7 @@ mod tests {
         assert!((slope - rows[0].steepness.value).abs() < 0.3, "{slope}");
     }
 
-    /// It climbs early, lies flat, and drifts up at the end: with its floor free it was read as one
-    /// late rise from the flat part.
+    /// It climbs early, lies flat, and drifts up at the end.
     #[test]
     fn at_a_ceiling_above_its_own_a_run_keeps_the_midpoint_of_its_climb() {
         let values = [

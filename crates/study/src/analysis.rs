@@ -192,7 +192,7 @@ impl Analysis {
         let mut ceilings: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         let (mut steep, mut middle, mut ends) =
             (ceilings.clone(), ceilings.clone(), ceilings.clone());
-        // As `share_ceiling` fits the variants, floor included: the spreads are of its numbers.
+        // As `share_ceiling` fits the variants: the spreads are of its numbers.
         let at_shared = |run: &RunAnalysis| {
             let variant = self.variants.iter().find(|one| one.name == run.variant)?;
             let (Some(ceiling), Some(_)) = (shared_ceiling, &variant.shared) else { return None };
