@@ -169,6 +169,7 @@ impl Settings {
             end_of_thinking: self.phrases.end_of_thinking.clone(),
             interruptions: Vec::new(),
             stop: sampling.stop.clone(),
+            end_of_answer: self.recipe.format.answer_close.clone(),
             seed: 0,
         }
     }
@@ -187,4 +188,45 @@ pub(crate) fn mix(seed: u64, purpose: &str, index: u64) -> u64 {
         z ^ (z >> 31)
     };
     scramble(scramble(seed ^ purpose).wrapping_add(index))
+}
+
+#[cfg(test)]
+mod tests {
+    use scalerl_recipe::Source;
+    use scalerl_rollout::PromptId;
+
+    use super::*;
+
+    fn settings(text: &str) -> Settings {
+        let source = Source::Text { name: "test".into(), text: text.into() };
+        Settings {
+            recipe: (*Recipe::load(&[source], &[]).unwrap()).clone(),
+            phrases: Phrases::default(),
+            evaluation_sets: Vec::new(),
+            devices: Devices::Shared { count: 1.0 },
+            generator_flops_per_token: 1.0,
+            verdicts_at_once: 1,
+            deadlines: Deadlines::default(),
+            now: 0.0,
+        }
+    }
+
+    #[test]
+    fn the_text_that_closes_an_answer_reaches_every_request() {
+        let prompt = Prompt {
+            id: PromptId("one".into()),
+            dataset: "made up".into(),
+            text: String::new(),
+            token_ids: vec![1],
+            answer: String::new(),
+        };
+        for (text, expected) in [("[format]\nanswer_close = \"}\"", Some("}")), ("", None)] {
+            let settings = settings(text);
+            let training = settings.training_request(GroupId(1), &prompt);
+            let evaluation = settings.evaluation_request(0, 0, 0, &prompt);
+            for request in [training, evaluation] {
+                assert_eq!(request.end_of_answer.as_deref(), expected);
+            }
+        }
+    }
 }

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use scalerl_model::config::{ModelConfig, Span};
 use scalerl_model::folder::Model;
 use scalerl_model::generate::{
-    CacheAfterExchange, Completion, Finish, Generator, GeneratorOptions, Interruption, Request,
-    RequestError, Sampling,
+    CacheAfterExchange, Completion, EndTag, Finish, Generator, GeneratorOptions, Interruption,
+    Request, RequestError, Sampling, Thinking,
 };
 use scalerl_model::head::{Head, HeadOptions};
 use scalerl_model::network::{Attend, Context, Heads, TorchProducts};
 use scalerl_model::packed::Packed;
 use scalerl_model::tch::{Device, Kind, TchError, Tensor};
-use scalerl_model::tokenizer::Tokenizer;
+use scalerl_model::tokenizer::{Markers, Tokenizer};
 use serde_json::json;
 
 /// The bound on the mean difference of log-probs in float32.
@@ -355,16 +355,10 @@ fn a_request_that_can_never_fit_is_refused_with_numbers() {
 
 #[test]
 fn a_stop_string_ends_a_completion_where_its_text_first_holds_it() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/tiny_chat");
-    let config = ModelConfig::load(&folder.join("config.json")).unwrap();
-    let tokenizer = Arc::new(Tokenizer::load(&folder).unwrap());
-    let model = { Model::random(config, 4, Kind::Float, Device::Cpu).unwrap() };
-    let mut generator =
-        Generator::new(model, options(4000, 64)).unwrap().with_tokenizer(tokenizer.clone());
+    let (generator, tokenizer, request) = chatter(64);
+    let mut generator = generator.with_tokenizer(tokenizer.clone());
     let stops = vec!["e".to_owned(), "an".to_owned()];
-    let request =
-        Request { completions: 64, stop_strings: stops.clone(), ..Request::new(vec![1, 2, 3], 40) };
-    generator.submit(request).unwrap();
+    generator.submit(Request { stop_strings: stops.clone(), ..request }).unwrap();
     let mut stopped = 0;
     for completion in generator.finish_all().unwrap() {
         let ids: Vec<i64> = completion.tokens.iter().map(|token| token.id).collect();
@@ -377,6 +371,51 @@ fn a_stop_string_ends_a_completion_where_its_text_first_holds_it() {
         stopped += usize::from(completion.finish == Finish::Stop);
     }
     assert!(stopped > 10, "only {stopped} completions met a stop string");
+}
+
+/// A model that draws almost evenly from the tokens of `tiny_chat`, and those tokens.
+fn chatter(completions: usize) -> (Generator, Arc<Tokenizer>, Request) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/tiny_chat");
+    let config = ModelConfig::load(&folder.join("config.json")).unwrap();
+    let tokenizer = Arc::new(Tokenizer::load(&folder).unwrap());
+    let model = Model::random(config, 4, Kind::Float, Device::Cpu).unwrap();
+    let generator = Generator::new(model, options(4000, completions)).unwrap();
+    (generator, tokenizer, Request { completions, ..Request::new(vec![1, 2, 3], 40) })
+}
+
+#[test]
+fn an_answer_ends_where_its_text_first_holds_the_closing_one() {
+    let (mut generator, tokenizer, request) = chatter(64);
+    let end_of_answer = Some(Arc::new(EndTag::new("e", tokenizer.clone()).unwrap()));
+    let thinking = Thinking {
+        end: tokenizer.encode("a", Markers::Leave).unwrap(),
+        tag: None,
+        answer_tokens: 30,
+    };
+    let interruptions = vec![
+        Interruption {
+            after: 20,
+            tokens: tokenizer.encode("ea", Markers::Leave).unwrap(),
+            answer_tokens: 30
+        };
+        64
+    ];
+    let request = Request { end_of_answer, thinking: Some(thinking), interruptions, ..request };
+    generator.submit(request).unwrap();
+    let (mut closed, mut forced, mut thought) = (0, 0, 0);
+    for completion in generator.finish_all().unwrap() {
+        let ids: Vec<i64> = completion.tokens.iter().map(|token| token.id).collect();
+        let text = |ids: &[i64]| tokenizer.decode_all(ids).unwrap();
+        let (thinking, answer) = ids.split_at(completion.thinking_tokens.unwrap());
+        assert!(!text(&answer[..answer.len() - 1]).contains('e'), "went on after the closing text");
+        let is_closed = text(answer).contains('e');
+        assert_eq!(is_closed, completion.finish == Finish::Stop);
+        assert!(is_closed || answer.len() == 30, "cut off at {}", answer.len());
+        closed += usize::from(is_closed && !completion.is_interrupted);
+        forced += usize::from(is_closed && completion.is_interrupted);
+        thought += usize::from(!completion.is_interrupted && text(thinking).contains('e'));
+    }
+    assert!(closed > 5 && forced > 5 && thought > 5, "{closed}, {forced}, {thought}");
 }
 
 #[test]

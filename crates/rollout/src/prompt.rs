@@ -71,6 +71,9 @@ pub struct SampleRequest {
     pub interruptions: Vec<Interruption>,
     /// Texts that end a completion, beside the model's own end token.
     pub stop: Vec<String>,
+    /// Text that ends a completion where it is first written after thinking has ended (or after the
+    /// interruption, or anywhere when the format has no thinking); it stays part of it.
+    pub end_of_answer: Option<String>,
     /// Seed of the first completion; completion i uses `seed + i`.
     pub seed: u64,
 }

@@ -41,6 +41,34 @@ async fn text_shows_every_token_but_the_end() {
 }
 
 #[tokio::test]
+async fn the_closing_text_ends_the_answer_and_is_shown() {
+    let generator = LocalGenerator::start(setup(&Shelf::new())).unwrap();
+    let tokenizer = Tokenizer::load(&folder()).unwrap();
+    let text = |ids: &[u32]| {
+        let ids: Vec<i64> = ids.iter().copied().map(i64::from).collect();
+        tokenizer.decode_all(&ids).unwrap()
+    };
+    let open = generator.generate(request(32)).await.unwrap();
+    // Something that is written often: two tokens.
+    let close = text(&open[0].token_ids[1..3]);
+    let closed = |text: &str| SampleRequest { end_of_answer: Some(text.into()), ..request(32) };
+    let mut cut = 0;
+    for (one, open) in generator.generate(closed(&close)).await.unwrap().iter().zip(&open) {
+        let is_closed = |count: &usize| text(&open.token_ids[..*count]).contains(&close);
+        let end = (1..=open.len()).find(is_closed);
+        assert_eq!(one.token_ids, open.token_ids[..end.unwrap_or(open.len())]);
+        if end.is_some() {
+            assert_eq!(one.finish, FinishReason::Stop);
+            assert!(one.text.contains(&close), "{}", one.text);
+        }
+        cut += usize::from(end.is_some_and(|end| end < open.len()));
+    }
+    assert!(cut > 0, "nothing was cut at {close:?}");
+    let refused = generator.generate(closed("")).await.unwrap_err();
+    assert!(refused.to_string().contains("the end of the answer"), "{refused}");
+}
+
+#[tokio::test]
 async fn weights_that_are_not_numbers_end_the_generator_with_a_reason_for_everybody() {
     let shelf = Shelf::new();
     let generator = Arc::new(LocalGenerator::start(setup(&shelf)).unwrap());

@@ -122,6 +122,7 @@ impl Servers<'_> {
             end_of_thinking: Vec::new(),
             interruptions: Vec::new(),
             stop: Vec::new(),
+            end_of_answer: None,
             seed: self.recipe.seed.wrapping_add(1_000 * index as u64),
         };
         self.prompts.iter().take(prompts).enumerate().map(request).collect()

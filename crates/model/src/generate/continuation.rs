@@ -1,6 +1,6 @@
 //! A completion whose tokens another engine draws, kept by the rules of our own.
 //!
-//! Budgets, the end of thinking, interruptions and stop texts are decided in one place
+//! Budgets, the ends of thinking and answer, interruptions and stop texts are decided in one place
 //! (`sequence.rs`). Here that place is opened to a client of a server: it asks what the model has
 //! to see, how many tokens may come before the next decision, and hands over what came.
 
@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use super::request::{Completion, Finish, Request, RequestId, Token};
 use super::sequence::Sequence;
-use super::stop;
 use crate::error::LoadError;
 use crate::tokenizer::Tokenizer;
 
@@ -55,18 +54,14 @@ impl Continuation {
         if self.finish.is_some() {
             return Ok(true);
         }
-        let (tokenizer, mut failed) = (&self.tokenizer, None);
-        self.finish = self.sequence.accept(token, |sequence| {
-            let stops = &sequence.request.stop_strings;
-            if stops.is_empty() {
-                return false;
-            }
-            stop::is_stopped(tokenizer, sequence.own_tail(), stops).unwrap_or_else(|error| {
-                failed = Some(error);
-                false
-            })
-        });
-        failed.map_or(Ok(self.finish.is_some()), Err)
+        self.finish = self.sequence.accept(token, Some(&self.tokenizer))?;
+        Ok(self.finish.is_some())
+    }
+
+    /// The text that ends the completion from here on, once its answer has begun.
+    pub fn end_of_answer(&self) -> Option<&str> {
+        let end = self.sequence.request.end_of_answer.as_ref();
+        end.filter(|_| self.sequence.is_answering()).map(|end| end.text())
     }
 
     /// What was written; cut off where it had not ended.
@@ -77,7 +72,7 @@ impl Continuation {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Interruption, Thinking};
+    use super::super::{EndTag, Interruption, Thinking};
     use super::*;
 
     fn tokenizer() -> Arc<Tokenizer> {
@@ -112,5 +107,27 @@ mod tests {
         let mut other = Continuation::new(Arc::new(request), 0, tokenizer());
         assert!(!other.accept(token(9)).unwrap());
         assert_eq!(other.room(), 3, "thinking that ended by itself");
+    }
+
+    /// `>` ends thinking and `ab` the answer.
+    #[test]
+    fn a_closing_text_ends_the_answer_and_is_known_once_that_has_begun() {
+        let mut request = Request::new(vec![1], 6);
+        request.thinking = Some(Thinking { end: vec![27], tag: None, answer_tokens: 5 });
+        request.end_of_answer = Some(Arc::new(EndTag::new("ab", tokenizer()).unwrap()));
+        let mut one = Continuation::new(Arc::new(request.clone()), 0, tokenizer());
+        for id in [15, 16, 27, 16, 15] {
+            assert_eq!(one.end_of_answer().is_some(), one.written() > 2, "{}", one.written());
+            assert!(!one.accept(token(id)).unwrap());
+        }
+        assert_eq!(one.end_of_answer(), Some("ab"));
+        assert!(one.accept(token(16)).unwrap());
+        assert!(one.accept(token(17)).unwrap(), "nothing is taken after the end");
+        let one = one.into_completion();
+        assert_eq!((one.tokens.len(), one.finish), (6, Finish::Stop));
+
+        request.thinking = None;
+        let answer = Continuation::new(Arc::new(request), 0, tokenizer());
+        assert_eq!(answer.end_of_answer(), Some("ab"), "all of it is the answer");
     }
 }

@@ -21,7 +21,6 @@ use super::request::{Completion, Finish, GenerateError, Request, RequestError, R
 use super::sampler::{self, RowSampling};
 use super::schedule::{Chunk, Limits, Scheduler};
 use super::sequence::Sequence;
-use super::stop;
 use crate::folder::Model;
 use crate::head::{Head, HeadMode, HeadOptions};
 use crate::network::{Attend, Context, TorchProducts};
@@ -436,21 +435,7 @@ impl Generator {
             let token =
                 Token { id, logprob: Some(logprob), version: self.version, is_injected: false };
             let before = sequence.written.len();
-            let mut failed = None;
-            let finish = sequence.accept(token, |sequence| {
-                let stops = &sequence.request.stop_strings;
-                let Some(tokenizer) = self.tokenizer.as_ref().filter(|_| !stops.is_empty()) else {
-                    return false;
-                };
-                let found = stop::is_stopped(tokenizer, sequence.own_tail(), stops);
-                found.unwrap_or_else(|error| {
-                    failed = Some(error);
-                    false
-                })
-            });
-            if let Some(error) = failed {
-                return Err(error.into());
-            }
+            let finish = sequence.accept(token, self.tokenizer.as_deref())?;
             let (request, index) = (sequence.id, sequence.index);
             let new = sequence.written[before..].iter().map(|&token| (request, index, token));
             report.tokens.extend(new);

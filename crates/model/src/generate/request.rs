@@ -69,6 +69,8 @@ pub struct Request {
     pub stop_tokens: Vec<i64>,
     /// Texts that end a completion; they stay part of it.
     pub stop_strings: Vec<String>,
+    /// Text that ends a completion as `stop_strings` do, but not while it thinks.
+    pub end_of_answer: Option<Arc<EndTag>>,
     /// Completion `i` draws from `seed + i`, whatever else is being generated.
     pub seed: u64,
     /// One per completion, or empty.
@@ -86,6 +88,7 @@ impl Request {
             thinking: None,
             stop_tokens: Vec::new(),
             stop_strings: Vec::new(),
+            end_of_answer: None,
             seed: 0,
             interruptions: Vec::new(),
         }
@@ -133,6 +136,9 @@ impl Request {
         if self.stop_strings.iter().any(String::is_empty) {
             return refuse("a stop string must not be empty", "\"\"".to_owned());
         }
+        if self.end_of_answer.as_ref().is_some_and(|end| end.text().is_empty()) {
+            return refuse("the end of the answer must not be empty", "\"\"".to_owned());
+        }
         if self.prompt.is_empty() {
             return Err(RequestError::EmptyPrompt);
         }
@@ -164,7 +170,7 @@ pub struct Token {
 /// Why a completion ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finish {
-    /// A stop token or a stop string.
+    /// A stop token, a stop string or the end of the answer.
     Stop,
     /// `max_tokens`, or `answer_tokens` after thinking: cut off.
     Length,

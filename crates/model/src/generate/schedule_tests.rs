@@ -152,10 +152,9 @@ impl Simulation {
             let sequence = &mut self.scheduler.running[place];
             let id = token_of(sequence.order, sequence.tokens.len());
             let token = Token { id, logprob: Some(0.0), version: 0, is_injected: false };
-            let stops = |s: &Sequence| {
-                has_stops && (s.order * 7 + s.written.len() as u64).is_multiple_of(9)
-            };
-            if sequence.accept(token, stops).is_some() {
+            let length = sequence.written.len() as u64 + 1;
+            let is_stopped = has_stops && (sequence.order * 7 + length).is_multiple_of(9);
+            if sequence.accept(token, None).unwrap().is_some() || is_stopped {
                 let sequence = self.scheduler.remove(place);
                 self.written.insert(sequence.order, sequence.tokens);
                 self.finished += 1;

@@ -9,6 +9,9 @@ use std::sync::Arc;
 
 use super::pool::Page;
 use super::request::{Completion, Finish, Interruption, Request, RequestId, Thinking, Token};
+use super::stop;
+use crate::error::LoadError;
+use crate::tokenizer::Tokenizer;
 
 pub(crate) struct Sequence {
     pub(crate) id: RequestId,
@@ -30,6 +33,8 @@ pub(crate) struct Sequence {
     answer_tokens: Option<usize>,
     /// Tokens written when it had.
     thinking_tokens: Option<usize>,
+    /// What the token that ended thinking holds of the answer already.
+    answer_head: String,
     is_interrupted: bool,
 }
 
@@ -49,6 +54,7 @@ impl Sequence {
             own: 0,
             answer_tokens: None,
             thinking_tokens: None,
+            answer_head: String::new(),
             is_interrupted: false,
         }
     }
@@ -69,36 +75,66 @@ impl Sequence {
         &self.tokens[self.tokens.len() - self.own..]
     }
 
-    /// Takes a sampled token; `is_stopped` says whether a stop string ends here.
+    /// Whether what is sampled now is the answer's.
+    pub(crate) fn is_answering(&self) -> bool {
+        self.answer_tokens.is_some() || self.request.thinking.is_none()
+    }
+
+    /// Takes a sampled token; stop strings are found where there is a tokenizer.
     pub(crate) fn accept(
         &mut self,
         token: Token,
-        is_stopped: impl FnOnce(&Self) -> bool,
-    ) -> Option<Finish> {
+        tokenizer: Option<&Tokenizer>,
+    ) -> Result<Option<Finish>, LoadError> {
         self.tokens.push(token.id);
         self.written.push(token);
         self.sampled += 1;
         self.own += 1;
-        if self.request.stop_tokens.contains(&token.id) || is_stopped(self) {
-            return Some(Finish::Stop);
+        if self.request.stop_tokens.contains(&token.id)
+            || self.is_stopped(tokenizer)?
+            || self.has_ended_answer()
+        {
+            return Ok(Some(Finish::Stop));
         }
+        Ok(self.enter_phase(token.version))
+    }
+
+    /// Budgets, the end of thinking and interruptions, after a token that did not stop it.
+    fn enter_phase(&mut self, version: u64) -> Option<Finish> {
         if let Some(budget) = self.answer_tokens {
             return (self.sampled == budget).then_some(Finish::Length);
         }
         let request = self.request.clone();
         if let Some(thinking) = &request.thinking
-            && self.has_ended_thinking(thinking)
+            && let Some(head) = self.after_thinking(thinking)
         {
             self.begin_answer(self.written.len(), thinking.answer_tokens);
-            return None;
+            self.answer_head = head;
+            return self.has_ended_answer().then_some(Finish::Stop);
         }
         match request.interruptions.get(self.index) {
             Some(forced) if self.sampled == forced.after => {
-                self.interrupt(forced, token.version);
+                self.interrupt(forced, version);
                 None
             }
             _ => (self.sampled == request.max_tokens).then_some(Finish::Length),
         }
+    }
+
+    fn is_stopped(&self, tokenizer: Option<&Tokenizer>) -> Result<bool, LoadError> {
+        let stops = &self.request.stop_strings;
+        match tokenizer.filter(|_| !stops.is_empty()) {
+            Some(tokenizer) => stop::is_stopped(tokenizer, self.own_tail(), stops),
+            None => Ok(false),
+        }
+    }
+
+    /// Whether the text that ends the answer stands in it. What was written while thinking, and
+    /// the phrase of an interruption, are not looked at.
+    fn has_ended_answer(&self) -> bool {
+        let answer = &self.tokens[self.tokens.len() - self.sampled..];
+        let end = self.request.end_of_answer.as_ref().filter(|_| self.is_answering());
+        end.is_some_and(|end| end.after(&self.answer_head, answer).is_some())
     }
 
     /// Whether the next token, whatever it is, ends the completion or has others injected after it.
@@ -145,10 +181,12 @@ impl Sequence {
         self.begin_answer(end.unwrap_or(self.written.len()), forced.answer_tokens);
     }
 
-    /// Whether the last token written ends thinking.
-    fn has_ended_thinking(&self, thinking: &Thinking) -> bool {
-        self.end_of_thinking(&thinking.end, self.written.len() - 1).is_some()
-            || thinking.tag.as_ref().is_some_and(|tag| tag.ends(self.own_tail()))
+    /// Where the last token written ends thinking: what it holds beyond that.
+    fn after_thinking(&self, thinking: &Thinking) -> Option<String> {
+        if self.end_of_thinking(&thinking.end, self.written.len() - 1).is_some() {
+            return Some(String::new());
+        }
+        thinking.tag.as_ref()?.after("", self.own_tail())
     }
 
     /// Tokens written up to the first `end` whose last token is at place `from` or later.
@@ -174,6 +212,7 @@ impl Sequence {
 
 #[cfg(test)]
 mod tests {
+    use super::super::EndTag;
     use super::*;
 
     fn sampled(id: i64) -> Token {
@@ -187,7 +226,7 @@ mod tests {
         request.interruptions = vec![forced];
         let mut sequence = Sequence::new(RequestId(0), 0, Arc::new(request), 0);
         let ends: Vec<Option<Finish>> =
-            (10..14).map(|id| sequence.accept(sampled(id), |_| false)).collect();
+            (10..14).map(|id| sequence.accept(sampled(id), None).unwrap()).collect();
         assert_eq!(ends, [None, None, None, Some(Finish::Length)]);
         assert_eq!(sequence.tokens, [1, 2, 10, 11, 7, 8, 12, 13]);
         let completion = sequence.finish(Finish::Length);
@@ -208,7 +247,7 @@ mod tests {
 
     /// Writes until the end: how it ended, and what was written.
     fn write(mut sequence: Sequence, ids: &[i64]) -> (Option<Finish>, Completion) {
-        let finish = ids.iter().find_map(|&id| sequence.accept(sampled(id), |_| false));
+        let finish = ids.iter().find_map(|&id| sequence.accept(sampled(id), None).unwrap());
         (finish, sequence.finish(finish.unwrap_or(Finish::Cancelled)))
     }
 
@@ -226,16 +265,11 @@ mod tests {
         assert_eq!((completion.thinking_tokens, completion.is_interrupted), (Some(6), true));
     }
 
-    #[test]
-    fn a_tag_ends_thinking_however_its_tokens_are_cut() {
+    /// One token for each of these texts.
+    fn tokenizer(tokens: &[&str]) -> Arc<Tokenizer> {
         let folder = tempfile::tempdir().unwrap();
-        let tokens = ["</", "t", ">", ">\n", ".</", "</t>", "x", "<s>"];
-        let made = crate::fresh::FreshTokens {
-            tokens: &tokens,
-            start: "<s>",
-            end: "<s>",
-            visible: &tokens,
-        };
+        let (start, end) = (tokens[0], tokens[0]);
+        let made = crate::fresh::FreshTokens { tokens, start, end, visible: tokens };
         let shape = crate::fresh::FreshShape {
             layers: 1,
             width: 4,
@@ -245,14 +279,81 @@ mod tests {
             experts: None,
         };
         crate::fresh::write(folder.path(), &shape, &made).unwrap();
-        let tokenizer = Arc::new(crate::tokenizer::Tokenizer::load(folder.path()).unwrap());
-        let tag = super::super::EndTag::new("</t>", tokenizer).unwrap();
-        for spelling in [&[6_i64, 0, 1, 2][..], &[4, 1, 3], &[6, 5], &[0, 1, 3]] {
-            assert!(tag.ends(spelling), "{spelling:?}");
+        Arc::new(Tokenizer::load(folder.path()).unwrap())
+    }
+
+    #[test]
+    fn a_tag_ends_thinking_however_its_tokens_are_cut() {
+        let tokens = ["</", "t", ">", ">\n", ".</", "</t>", "x", "<s>"];
+        let tag = EndTag::new("</t>", tokenizer(&tokens)).unwrap();
+        for (spelling, rest) in
+            [(&[6_i64, 0, 1, 2][..], ""), (&[4, 1, 3], "\n"), (&[6, 5], ""), (&[0, 1, 3], "\n")]
+        {
+            assert_eq!(tag.after("", spelling).as_deref(), Some(rest), "{spelling:?}");
         }
         for other in [&[][..], &[2], &[0, 1], &[0, 6, 2], &[6, 0, 1, 2, 6]] {
-            assert!(!tag.ends(other), "{other:?}");
+            assert_eq!(tag.after("", other), None, "{other:?}");
         }
+    }
+
+    /// Thinks until `box{`, its answer ends with `}}`: 6 tokens for the one, 5 for the other.
+    const BOXES: [&str; 8] = ["<s>", "box", "{", "}", "x", "{}", "}}", "x}"];
+
+    fn boxer(interruption: Option<Interruption>, thinks: bool) -> Sequence {
+        let tokenizer = tokenizer(&BOXES);
+        let tag = |text| Arc::new(EndTag::new(text, tokenizer.clone()).unwrap());
+        let mut request = Request::new(vec![0], 6);
+        request.thinking =
+            thinks.then(|| Thinking { end: vec![1, 2], tag: Some(tag("box{")), answer_tokens: 5 });
+        request.end_of_answer = Some(tag("}}"));
+        request.interruptions = interruption.into_iter().collect();
+        Sequence::new(RequestId(0), 0, Arc::new(request), 0)
+    }
+
+    /// How it ended, and the text of what was written.
+    fn boxed(sequence: Sequence, ids: &[i64]) -> (Option<Finish>, String) {
+        let (finish, completion) = write(sequence, ids);
+        (finish, completion.tokens.iter().map(|token| BOXES[token.id as usize]).collect())
+    }
+
+    #[test]
+    fn the_first_closing_text_after_thinking_ends_the_completion_and_stays_in_it() {
+        let stopped = |text: &str| (Some(Finish::Stop), text.to_owned());
+        // The same text while it thinks ends nothing, nor does half of it.
+        assert_eq!(boxed(boxer(None, true), &[6, 1, 2, 4, 3, 4, 6, 4]), stopped("}}box{x}x}}"));
+        // Cut across tokens; the budget's last token may still close it.
+        assert_eq!(boxed(boxer(None, true), &[1, 2, 4, 7, 3, 4]), stopped("box{xx}}"));
+        assert_eq!(boxed(boxer(None, true), &[1, 2, 4, 4, 4, 3, 3]), stopped("box{xxx}}"));
+        let (finish, _) = boxed(boxer(None, true), &[1, 2, 4, 4, 4, 4, 3, 3]);
+        assert_eq!(finish, Some(Finish::Length), "closed too late");
+        // Thinking's own characters do not count for the answer's.
+        let (finish, _) = boxed(boxer(None, true), &[3, 1, 2, 3, 4]);
+        assert_eq!(finish, None);
+    }
+
+    #[test]
+    fn a_token_that_ends_thinking_may_begin_to_close_the_answer() {
+        let closed = boxed(boxer(None, true), &[1, 5, 3, 4]);
+        assert_eq!(closed, (Some(Finish::Stop), "box{}}".to_owned()));
+        let (finish, text) = boxed(boxer(None, true), &[1, 5, 4, 3, 4]);
+        assert_eq!((finish, text.as_str()), (None, "box{}x}x"));
+    }
+
+    #[test]
+    fn a_closing_text_ends_the_completion_after_an_interruption_too() {
+        let forced = Interruption { after: 2, tokens: vec![3, 1, 2], answer_tokens: 5 };
+        let (finish, text) = boxed(boxer(Some(forced.clone()), true), &[6, 4, 4, 3, 3, 4]);
+        assert_eq!((finish, text.as_str()), (Some(Finish::Stop), "}}x}box{x}}"));
+        // What the phrase holds was not written by the policy.
+        let forced = Interruption { tokens: vec![1, 2, 3], ..forced };
+        let (finish, text) = boxed(boxer(Some(forced), true), &[4, 4, 3, 4, 6]);
+        assert_eq!((finish, text.as_str()), (Some(Finish::Stop), "xxbox{}}x}}"));
+    }
+
+    #[test]
+    fn without_thinking_the_first_closing_text_ends_the_completion() {
+        let (finish, text) = boxed(boxer(None, false), &[4, 3, 4, 7, 3, 4]);
+        assert_eq!((finish, text.as_str()), (Some(Finish::Stop), "x}xx}}"));
     }
 
     #[test]
@@ -284,7 +385,7 @@ mod tests {
         request.stop_tokens = vec![9];
         request.interruptions = vec![Interruption { after: 1, tokens: vec![7], answer_tokens: 2 }];
         let mut sequence = Sequence::new(RequestId(0), 0, Arc::new(request), 0);
-        assert_eq!(sequence.accept(sampled(9), |_| false), Some(Finish::Stop));
+        assert_eq!(sequence.accept(sampled(9), None).unwrap(), Some(Finish::Stop));
         assert!(!sequence.finish(Finish::Stop).is_interrupted);
     }
 }

@@ -13,8 +13,9 @@ section! {
             "Okay, time is up. Let me stop thinking and formulate a final answer now. ".into();
         /// Text before the answer, when the format marks it; the verifier then reads what follows.
         answer_open: Option<String> = None;
-        /// Text after the answer, when the format marks it.
-        answer_close: Option<String> = None;
+        /// Text after the answer, when the format marks it: the first one written after thinking has ended
+        /// (or anywhere, where the format has no thinking) ends the completion, and stays in it.
+        answer_close: Option<String> = None, crate::setting::Rule::NotEmpty;
     }
 }
 

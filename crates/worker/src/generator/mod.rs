@@ -137,7 +137,7 @@ impl LocalGenerator {
 
 impl Generator for LocalGenerator {
     async fn generate(&self, request: SampleRequest) -> Result<Vec<Completion>, GeneratorError> {
-        let asked = self.wording.request(&request);
+        let asked = self.wording.request(&request)?;
         let (reply, answer) = oneshot::channel();
         self.send(Command::Generate { request: asked, reply })?;
         // Ends with the last completion, a refusal, or the thread.

@@ -9,6 +9,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use scalerl_model::error::LoadError;
 use scalerl_model::generate::{self as model, EndTag, Finish, RequestError};
 use scalerl_model::tokenizer::Tokenizer;
 use scalerl_rollout::{
@@ -18,12 +19,25 @@ use scalerl_rollout::{
 pub(crate) struct Wording {
     tokenizer: Arc<Tokenizer>,
     stop_tokens: Vec<i64>,
-    /// As the last request had it; a run has one.
-    tag: Mutex<Option<KnownTag>>,
+    end_of_thinking: LastTag,
+    end_of_answer: LastTag,
 }
 
-/// The tokens that end thinking, and their text.
-type KnownTag = (Vec<u32>, Option<Arc<EndTag>>);
+/// As the last request had it; a run has one, and making it takes a look at every token.
+#[derive(Default)]
+struct LastTag(Mutex<Option<Arc<EndTag>>>);
+
+impl LastTag {
+    fn get(&self, text: &str, tokenizer: &Arc<Tokenizer>) -> Result<Arc<EndTag>, LoadError> {
+        let mut last = self.0.lock().expect("nothing panics while it holds the tag");
+        if let Some(known) = last.as_ref().filter(|known| known.text() == text) {
+            return Ok(known.clone());
+        }
+        let made = Arc::new(EndTag::new(text, tokenizer.clone())?);
+        *last = Some(made.clone());
+        Ok(made)
+    }
+}
 
 impl std::fmt::Debug for Wording {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -33,10 +47,15 @@ impl std::fmt::Debug for Wording {
 
 impl Wording {
     pub(crate) fn new(tokenizer: Arc<Tokenizer>, stop_tokens: &[u32]) -> Self {
-        Self { tokenizer, stop_tokens: ids(stop_tokens), tag: Mutex::default() }
+        Self {
+            tokenizer,
+            stop_tokens: ids(stop_tokens),
+            end_of_thinking: LastTag::default(),
+            end_of_answer: LastTag::default(),
+        }
     }
 
-    pub(crate) fn request(&self, asked: &SampleRequest) -> model::Request {
+    pub(crate) fn request(&self, asked: &SampleRequest) -> Result<model::Request, GeneratorError> {
         let answer_tokens = asked.max_answer_tokens as usize;
         let thinks = thinks(asked);
         let thinking_tokens = asked.max_thinking_tokens as usize;
@@ -45,8 +64,10 @@ impl Wording {
             tokens: ids(&one.token_ids),
             answer_tokens,
         });
+        let end_of_answer =
+            asked.end_of_answer.as_ref().map(|text| self.end_of_answer.get(text, &self.tokenizer));
         let Sampling { temperature, top_p, top_k } = asked.sampling;
-        model::Request {
+        Ok(model::Request {
             prompt: ids(&asked.prompt_token_ids),
             completions: asked.count as usize,
             sampling: model::Sampling {
@@ -62,24 +83,20 @@ impl Wording {
             }),
             stop_tokens: self.stop_tokens.clone(),
             stop_strings: asked.stop.clone(),
+            end_of_answer: end_of_answer.transpose().map_err(unreadable)?,
             seed: asked.seed,
             interruptions: interruptions.collect(),
-        }
+        })
     }
 
-    /// The end of thinking as text, where it takes several tokens; made once for all requests.
+    /// The end of thinking as text, where it takes several tokens.
     fn tag(&self, end: &[u32]) -> Option<Arc<EndTag>> {
         if end.len() < 2 {
             return None;
         }
-        let mut made = self.tag.lock().expect("nothing panics while it holds the tag");
-        if made.as_ref().is_none_or(|(tokens, _)| tokens != end) {
-            let text = self.tokenizer.decode_all(&ids(end)).unwrap_or_default();
-            // A tag that cannot be read is still found by its tokens.
-            let tag = EndTag::new(&text, self.tokenizer.clone()).ok().filter(|_| !text.is_empty());
-            *made = Some((end.to_vec(), tag.map(Arc::new)));
-        }
-        made.as_ref().and_then(|(_, tag)| tag.clone())
+        // A tag that cannot be read is still found by its tokens.
+        let text = self.tokenizer.decode_all(&ids(end)).ok().filter(|text| !text.is_empty())?;
+        self.end_of_thinking.get(&text, &self.tokenizer).ok()
     }
 
     pub(crate) fn completion(
@@ -93,7 +110,7 @@ impl Wording {
             |token: &model::Token| !token.is_injected && self.stop_tokens.contains(&token.id);
         let ends = usize::from(tokens.last().is_some_and(is_end));
         let text = self.tokenizer.decode_all(&all[..all.len() - ends]);
-        let text = text.map_err(|error| GeneratorError::Refused { reason: error.to_string() })?;
+        let text = text.map_err(unreadable)?;
         let unended = if thinks(asked) { tokens.len() } else { 0 };
         Ok(Completion {
             token_ids: all.iter().map(|id| *id as u32).collect(),
@@ -126,6 +143,11 @@ pub(crate) fn refusal(error: &RequestError) -> GeneratorError {
         }
         other => GeneratorError::Refused { reason: other.to_string() },
     }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn unreadable(error: LoadError) -> GeneratorError {
+    GeneratorError::Refused { reason: error.to_string() }
 }
 
 fn ids(tokens: &[u32]) -> Vec<i64> {

@@ -191,6 +191,7 @@ mod tests {
             end_of_thinking: vec![9],
             interruptions: vec![Interruption { at_token: 2, token_ids: vec![9] }],
             stop: vec![],
+            end_of_answer: Some("}".into()),
             seed: 1,
         };
         Ask { id: "1-3".into(), floor: PolicyVersion(4), request }
@@ -245,6 +246,14 @@ mod tests {
         }
         let none = ask().judge(Outcome::Completions(vec![]), PolicyVersion(5));
         assert_eq!(none.unwrap_err(), Unusable::Count { found: 0, asked: 1 });
+    }
+
+    #[test]
+    fn a_request_without_an_end_of_the_answer_is_read() {
+        let mut value = serde_json::to_value(ask()).unwrap();
+        value["request"].as_object_mut().unwrap().remove("end_of_answer").unwrap();
+        let read: Ask = decode("a request", value.to_string().as_bytes(), MOST_REQUEST).unwrap();
+        assert_eq!(read.request, SampleRequest { end_of_answer: None, ..ask().request });
     }
 
     #[test]

@@ -154,7 +154,7 @@ impl VllmGenerator {
         request: &SampleRequest,
         only: Option<usize>,
     ) -> Result<Vec<Completion>, GeneratorError> {
-        let asked = self.wording.request(request);
+        let asked = self.wording.request(request)?;
         asked.check(self.inner.vocabulary).map_err(|error| refusal(&error))?;
         let longest = asked.longest() as u64;
         if longest > self.longest {

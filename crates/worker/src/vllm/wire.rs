@@ -67,8 +67,9 @@ pub(super) struct SamplingParams<'a> {
     logprobs: u32,
     /// Only stop texts need the server's text.
     detokenize: bool,
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    stop: &'a [String],
+    /// The tokens that hold one are written all the same.
+    #[serde(skip_serializing_if = "<[&str]>::is_empty")]
+    stop: &'a [&'a str],
 }
 
 impl<'a> SamplingParams<'a> {
@@ -76,7 +77,7 @@ impl<'a> SamplingParams<'a> {
         sampling: Sampling,
         seed: Option<u64>,
         max_tokens: usize,
-        (stop_token_ids, stop): (&'a [i64], &'a [String]),
+        (stop_token_ids, stop): (&'a [i64], &'a [&'a str]),
     ) -> Self {
         Self {
             n: 1,

@@ -128,7 +128,10 @@ impl Inner {
         let room = one.room();
         let own = request.seed.wrapping_add(index as u64);
         let seed = self.is_seeded.then(|| seed_of(own, one.written()));
-        let stops = (&request.stop_tokens[..], &request.stop_strings[..]);
+        // Only an answer that has begun: while it thinks, the same text ends nothing.
+        let stop_texts: Vec<&str> =
+            request.stop_strings.iter().map(String::as_str).chain(one.end_of_answer()).collect();
+        let stops = (&request.stop_tokens[..], &stop_texts[..]);
         let salt = self.labels.of(lease.version);
         let body = GenerateBody {
             token_ids: one.context(),

@@ -103,7 +103,11 @@ async fn completions_are_those_of_the_local_generator() {
         end_of_thinking: vec![5],
         ..tiny::request(8)
     };
-    for request in [plain, thinking] {
+    let closed = |request: &SampleRequest| SampleRequest {
+        end_of_answer: Some("d".to_owned()),
+        ..request.clone()
+    };
+    for request in [closed(&plain), closed(&thinking), plain, thinking] {
         let ours = local.generate(request.clone()).await.unwrap();
         let theirs = rig.generator.generate(request.clone()).await.unwrap();
         for (one, other) in ours.iter().zip(&theirs) {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use scalerl_rollout::{Generator, GeneratorError, Interruption, PolicyVersion, SampleRequest};
 use scalerl_worker::VllmGenerator;
 use scalerl_worker::vllm::{Notice, ServerState};
+use serde_json::{Value, json};
 
 use crate::fake::{Fake, Misdeed};
 use crate::{rig, setup, tiny};
@@ -87,6 +88,8 @@ async fn an_interrupted_completion_goes_on_under_another_seed_and_the_same_salt(
             max_answer_tokens: 4,
             end_of_thinking: vec![5],
             interruptions: vec![Interruption { at_token: 6, token_ids: vec![11, 5] }],
+            // No token has a z.
+            end_of_answer: Some("z".to_owned()),
             seed,
             ..tiny::request(1)
         };
@@ -102,6 +105,8 @@ async fn an_interrupted_completion_goes_on_under_another_seed_and_the_same_salt(
     let params = |index: usize, key: &str| bodies[index]["sampling_params"][key].clone();
     assert_eq!((params(0, "max_tokens"), params(1, "max_tokens")), (6.into(), 4.into()));
     assert_ne!(params(0, "seed"), params(1, "seed"));
+    assert_eq!(params(0, "stop"), Value::Null, "while it thinks, nothing closes the answer");
+    assert_eq!((params(1, "stop"), params(1, "detokenize")), (json!(["z"]), true.into()));
     assert_eq!(bodies[1]["token_ids"].as_array().unwrap().len(), 3 + 8);
     assert_eq!(bodies[0]["cache_salt"], bodies[1]["cache_salt"]);
 }

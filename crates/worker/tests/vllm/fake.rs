@@ -256,6 +256,7 @@ async fn write(state: &State, mut stream: TcpStream, body: &Value) {
             top_k: params["top_k"].as_u64().unwrap() as u32,
         },
         max_answer_tokens: params["max_tokens"].as_u64().unwrap() as u32,
+        stop: params.get("stop").map_or_else(Vec::new, texts),
         seed: params["seed"].as_u64().unwrap(),
         ..tiny::request(1)
     };
@@ -275,6 +276,10 @@ async fn write(state: &State, mut stream: TcpStream, body: &Value) {
 
 fn ids(value: &Value) -> Vec<u32> {
     value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    value.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect()
 }
 
 /// As vLLM 0.32 writes it, every field included.
