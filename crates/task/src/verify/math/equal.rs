@@ -12,8 +12,12 @@
 
 use std::time::Duration;
 
+use num_bigint::BigInt;
+use num_traits::Zero;
+
 use super::budget::{Budget, Spent};
 use super::collection::compare_collections;
+use super::exact::exact;
 use super::expr::{Comparator, Expr};
 use super::matrix::matrix_value;
 use super::parse::{is_only_symbols, parse};
@@ -124,6 +128,12 @@ impl Comparison<'_> {
             (Expr::Ratio(a), Expr::Ratio(b)) if a.len() > 2 || b.len() > 2 => {
                 return self.ratios(a, b);
             }
+            (Expr::Ratio(_), Expr::Ratio(_)) => {}
+            (Expr::Ratio(items), other) | (other, Expr::Ratio(items)) => {
+                if let Some(same) = self.ratio_and_number(items, other)? {
+                    return Ok(same);
+                }
+            }
             _ => {}
         }
         let same = compare_scalars(self, &as_quotient(gold), &as_quotient(pred))?;
@@ -140,6 +150,23 @@ impl Comparison<'_> {
             return compare_scalars(self, &as_quotient(&lower_gold), &as_quotient(&lower_pred));
         }
         Ok(same)
+    }
+
+    /// A ratio that no number equals. `10:00` has no value as a ratio and is ten o'clock, which the
+    /// number 10 may mean, or 22: there the verdict stays open.
+    fn ratio_and_number(&self, ratio: &[Expr], other: &Expr) -> Result<Option<Same>, Spent> {
+        let Some(number) = exact(other, self.budget)? else { return Ok(None) };
+        let mut parts = Vec::with_capacity(ratio.len());
+        for part in ratio {
+            let Some(part) = exact(part, self.budget)? else { return Ok(None) };
+            parts.push(part);
+        }
+        if parts.len() < 2 || parts.len() == 2 && !parts[1].is_zero() {
+            return Ok(None);
+        }
+        let is_on_the_hour = parts[1..].iter().all(Zero::is_zero);
+        let is_same_hour = ((&parts[0] - number) % BigInt::from(12)).is_zero();
+        Ok(Some(if is_on_the_hour && is_same_hour { Same::Unknown } else { Same::No }))
     }
 
     /// `1 : 2 : 3` up to a common factor.

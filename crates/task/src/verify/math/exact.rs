@@ -48,6 +48,23 @@ pub(crate) fn exact(expr: &Expr, budget: &Budget) -> Result<Option<BigRational>,
     })
 }
 
+/// Whether it divides by zero somewhere, and so has no value at all.
+pub(crate) fn divides_by_zero(expr: &Expr, budget: &Budget) -> Result<bool, Spent> {
+    budget.spend(1)?;
+    if let Expr::Power(base, exponent) = expr
+        && exact(exponent, budget)?.is_some_and(|exponent| exponent.is_negative())
+        && exact(base, budget)?.is_some_and(|base| base.is_zero())
+    {
+        return Ok(true);
+    }
+    for child in expr.children() {
+        if divides_by_zero(child, budget)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 fn fold(
     items: &[Expr],
     budget: &Budget,

@@ -6,7 +6,7 @@ use num_traits::{Signed, Zero, pow};
 
 use super::budget::Spent;
 use super::equal::{Comparison, Same};
-use super::exact::{bits, exact};
+use super::exact::{bits, divides_by_zero, exact};
 use super::expr::{Expr, Written};
 use super::fingerprint::proves_equal;
 use super::float::{Closeness, Sample, Value, compare};
@@ -47,6 +47,9 @@ fn values(comparison: &Comparison<'_>, gold: &Expr, pred: &Expr) -> Result<Same,
     let (a, b) = (exact(gold, budget)?, exact(pred, budget)?);
     if let (Some(a), Some(b)) = (&a, &b) {
         return Ok(Same::of(a == b || has_decimal && rounds_equal(a, b, decimals)));
+    }
+    if a.is_some() && b.is_none() && divides_by_zero(pred, budget)? {
+        return Ok(Same::No);
     }
     if proves_equal(gold, pred, budget)? {
         return Ok(Same::Yes);
