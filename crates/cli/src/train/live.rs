@@ -3,6 +3,7 @@
 //! A step tells where the run is, an evaluation what it has reached, a forecast what more compute
 //! would buy. All of it stands in the journal as well; nothing here is kept.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -95,6 +96,7 @@ pub(crate) struct Live {
     /// The last ledger seen; `None` until one is known.
     before: Option<Ledger>,
     primary: Option<SetReport>,
+    failures: VerifierFailures,
 }
 
 impl Live {
@@ -106,6 +108,7 @@ impl Live {
             budget: budget.clone(),
             before: Some(Ledger::default()),
             primary: None,
+            failures: VerifierFailures::default(),
         }
     }
 
@@ -148,7 +151,9 @@ impl Live {
                 ));
             }
             What::VerifierFailed { reason, .. } => {
-                self.screen.say(&format!("verifier failed: {reason}"));
+                if let Some(line) = self.failures.line(reason) {
+                    self.screen.say(&line);
+                }
             }
             What::GeneratorRetried { attempt, reason, .. } => {
                 self.screen.say(&format!("generator asked again (attempt {attempt}): {reason}"));
@@ -191,6 +196,23 @@ impl Live {
         let spent = ledger.since(before);
         let speed = spent.tokens_generated as f64 / spent.wall_s.max(1e-9);
         if speed >= 1e4 { format!("{:.1}k", speed / 1e3) } else { format!("{speed:.0}") }
+    }
+}
+
+/// Verifier failures so far, by reason: hundreds of the same would hide the rest of the run.
+#[derive(Default)]
+struct VerifierFailures(BTreeMap<String, u64>);
+
+impl VerifierFailures {
+    /// What one more failure is worth saying: the first of a reason, the 10th, the 100th and so on.
+    fn line(&mut self, reason: &str) -> Option<String> {
+        let count = self.0.entry(reason.to_owned()).or_default();
+        *count += 1;
+        if *count == 1 {
+            return Some(format!("verifier failed: {reason} (the report counts further ones)"));
+        }
+        let is_round = 10_u64.pow(count.ilog10()) == *count;
+        is_round.then(|| format!("verifier failed {count} times: {reason}"))
     }
 }
 
@@ -238,5 +260,25 @@ pub(crate) fn reason(reason: StopReason) -> &'static str {
         StopReason::Unstable => "training has become unstable",
         StopReason::NoPrompts => "no prompts are left",
         StopReason::NothingToLearn => "batch after batch had nothing to teach",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_told_in_full_once_and_then_by_its_count() {
+        let mut failures = VerifierFailures::default();
+        let lines: Vec<String> = (0..1500).filter_map(|_| failures.line("undecided")).collect();
+        let expected = [
+            "verifier failed: undecided (the report counts further ones)",
+            "verifier failed 10 times: undecided",
+            "verifier failed 100 times: undecided",
+            "verifier failed 1000 times: undecided",
+        ];
+        assert_eq!(lines, expected);
+        assert!(failures.line("timed out").is_some(), "each reason by itself");
+        assert_eq!(failures.line("timed out"), None);
     }
 }
