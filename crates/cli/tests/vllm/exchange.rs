@@ -1,4 +1,5 @@
-//! The client against a real server: log-probs, forced interruption, weights changed in flight.
+//! The client against a real server: log-probs, forced interruption, texts that end a completion,
+//! weights changed in flight.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -113,6 +114,22 @@ fn assert_interrupted(completions: &[Completion], request: &SampleRequest) {
     }
 }
 
+/// Each ends with the first `=` and keeps it, or has none in its whole budget of tokens.
+fn assert_ended_by_text(completions: &[Completion], tokenizer: &Tokenizer, what: &str) {
+    let mut ended = 0;
+    for one in completions {
+        let answer =
+            one.is_injected.iter().rposition(|is_injected| *is_injected).map_or(0, |i| i + 1);
+        let ids: Vec<i64> = one.token_ids[answer..].iter().map(|id| i64::from(*id)).collect();
+        let text = tokenizer.decode_all(&ids).unwrap();
+        assert_eq!(one.is_truncated(), !text.contains('='), "{what}: {text}");
+        assert_eq!(text.find('='), (!one.is_truncated()).then(|| text.len() - 1), "{what}: {text}");
+        ended += usize::from(!one.is_truncated());
+    }
+    println!("{what}: {ended} of {} ended by their text", completions.len());
+    assert!(ended > 0, "{what}: the text was never written");
+}
+
 /// Completions that were half written when weights changed, and go on under the new ones.
 fn assert_mixed(completions: &[Completion]) {
     let mut mixed = 0;
@@ -135,7 +152,20 @@ pub(crate) async fn check(server: &Server, folder: &Path, place: &Path) {
     assert_agrees(&generator, &model, "temperature 0.7", &sums(&tokenizer, 0.7)).await;
     let request = interrupted(&tokenizer);
     assert_interrupted(&generator.generate(request.clone()).await.unwrap(), &request);
-    assert_agrees(&generator, &model, "interrupted", &[request]).await;
+    assert_agrees(&generator, &model, "interrupted", std::slice::from_ref(&request)).await;
+
+    let plain = self::request(&tokenizer, "9*8-1+6=", 8, 60);
+    let closing = Some("=".to_owned());
+    for (what, request) in [
+        ("a stop text", SampleRequest { stop: vec!["=".to_owned()], ..plain.clone() }),
+        ("a closed answer", SampleRequest { end_of_answer: closing.clone(), ..plain }),
+        (
+            "a closed answer after an interruption",
+            SampleRequest { end_of_answer: closing, max_answer_tokens: 60, ..request },
+        ),
+    ] {
+        assert_ended_by_text(&generator.generate(request).await.unwrap(), &tokenizer, what);
+    }
 
     let other = moved(&model);
     let handle = weights.publish(PolicyVersion(1), &other).unwrap();
