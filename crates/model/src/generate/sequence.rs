@@ -96,11 +96,11 @@ impl Sequence {
         {
             return Ok(Some(Finish::Stop));
         }
-        Ok(self.enter_phase(token.version))
+        Ok(self.advance(token.version))
     }
 
     /// Budgets, the end of thinking and interruptions, after a token that did not stop it.
-    fn enter_phase(&mut self, version: u64) -> Option<Finish> {
+    fn advance(&mut self, version: u64) -> Option<Finish> {
         if let Some(budget) = self.answer_tokens {
             return (self.sampled == budget).then_some(Finish::Length);
         }
