@@ -17,9 +17,9 @@ MAY_USE = {
     "task": {"recipe", "rollout"},
     "objective": {"recipe", "rollout"},
     "journal": {"curve", "rollout"},
-    "model": set(),
+    "model": {"rollout"},
     "worker": {"model", "objective", "recipe", "rollout", "task"},
-    "engine": {"curve", "journal", "objective", "recipe", "rollout", "task"},
+    "engine": {"curve", "journal", "objective", "recipe", "rollout"},
     "board": {"curve", "journal"},
     "study": {"curve", "journal", "recipe", "rollout"},
     "cli": None,  # connects everything

@@ -8,7 +8,7 @@
 use std::{sync::Arc, time::Duration};
 
 use scalerl_rollout::{
-    Completion, Generator, GeneratorError, GroupId, Prompt, Reward, Rollout, SampleRequest,
+    Completion, Generator, GeneratorError, Grader, GroupId, Prompt, Reward, Rollout, SampleRequest,
 };
 use serde::{Deserialize, Serialize};
 use tokio::{
@@ -21,7 +21,6 @@ use crate::{
     error::EngineError,
     meter::{Meter, Role},
     settings::Settings,
-    source::Grader,
 };
 
 /// A failing generator is asked this often before the run ends.

@@ -15,6 +15,7 @@ use crate::{
     Recipe, RecipeError,
     check::check,
     error::Place,
+    kept,
     nearest::nearest,
     node::{Node, Value},
     setting::Setting as _,
@@ -38,6 +39,13 @@ pub enum Source {
         /// Its path.
         PathBuf,
     ),
+    /// The recipe that a run keeps in its folder, perhaps one of an earlier release.
+    Kept {
+        /// What messages call it.
+        name: String,
+        /// The TOML.
+        text: String,
+    },
     /// A text that is in no file.
     Text {
         /// What messages call it.
@@ -62,13 +70,13 @@ impl Source {
         match self {
             Self::Shipped(name) => format!("{name}{SHIPPED_MARK}"),
             Self::File(path) => path.display().to_string(),
-            Self::Text { name, .. } => name.clone(),
+            Self::Text { name, .. } | Self::Kept { name, .. } => name.clone(),
         }
     }
 
     fn read(&self) -> Result<String, RecipeError> {
         match self {
-            Self::Text { text, .. } => Ok(text.clone()),
+            Self::Text { text, .. } | Self::Kept { text, .. } => Ok(text.clone()),
             Self::File(path) => fs::read_to_string(path)
                 .map_err(|source| RecipeError::Unreadable { path: path.clone(), source }),
             Self::Shipped(name) => {
@@ -202,6 +210,9 @@ fn with_bases(
         return Err(RecipeError::ExtendsLoop { chain: chain.clone() });
     }
     let mut layer = Node::parse(&label, &source.read()?)?;
+    if matches!(source, Source::Kept { .. }) {
+        kept::translate(&mut layer);
+    }
     let Value::Table(entries) = &mut layer.value else { unreachable!("a document is a table") };
     let Some(position) = entries.iter().position(|(key, _)| key == "extends") else {
         return Ok(vec![(label, layer)]);

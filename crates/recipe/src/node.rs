@@ -63,6 +63,26 @@ impl Node {
         self.entries()?.iter().find(|(name, _)| name == key).map(|(_, node)| node)
     }
 
+    pub(crate) fn get_mut(&mut self, key: &str) -> Option<&mut Node> {
+        let Value::Table(entries) = &mut self.value else { return None };
+        entries.iter_mut().find(|(name, _)| name == key).map(|(_, node)| node)
+    }
+
+    /// Takes a key out of a table.
+    pub(crate) fn remove(&mut self, key: &str) -> Option<Node> {
+        let Value::Table(entries) = &mut self.value else { return None };
+        let at = entries.iter().position(|(name, _)| name == key)?;
+        Some(entries.remove(at).1)
+    }
+
+    /// Sets a key of a table, whatever it was.
+    pub(crate) fn set(&mut self, key: &str, node: Node) {
+        self.remove(key);
+        if let Value::Table(entries) = &mut self.value {
+            entries.push((key.to_owned(), node));
+        }
+    }
+
     /// The node at a dotted path.
     pub(crate) fn find(&self, path: &str) -> Option<&Node> {
         path.split('.').try_fold(self, |node, key| node.get(key))

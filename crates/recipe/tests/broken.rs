@@ -137,8 +137,8 @@ fn a_data_set_without_a_path_is_refused_by_its_number() {
 #[test]
 fn an_answer_that_nothing_closes_is_refused() {
     insta::assert_snapshot!(error_of("empty-answer-close.toml"), @r#"
-    error: empty-answer-close.toml:2: `format.answer_close` is "", it must be not empty
-    hint: set `format.answer_close` to a value that is not empty
+    error: empty-answer-close.toml:2: `format.answer.close` is "", it must be not empty
+    hint: set `format.answer.close` to a value that is not empty
     "#);
 }
 

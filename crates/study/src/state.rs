@@ -164,7 +164,7 @@ pub fn is_being_written(folder: &Path) -> bool {
 pub fn check_recipe(folder: &Path, job: &Job) -> Result<(), StudyError> {
     let path = folder.join("recipe.toml");
     let Ok(text) = fs::read_to_string(&path) else { return Ok(()) };
-    let source = Source::Text { name: path.display().to_string(), text };
+    let source = Source::Kept { name: path.display().to_string(), text };
     let own = Recipe::load(&[source], &[])
         .map_err(|error| StudyError::BadFile { path: path.clone(), problem: error.to_string() })?;
     // Where a run lies is no part of what it is.

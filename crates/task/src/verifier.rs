@@ -1,57 +1,34 @@
-//! The verifier interface, and the choice of one in a recipe.
+//! The verifier interface, and the verifier a recipe chooses.
 //!
-//! A verifier is a value of [`VerifierConfig`] (`type = "math"`, …) built once and shared by all
-//! workers. It may block; whoever must not wait puts it behind a [`crate::worker::VerifierPool`].
+//! A verifier is built once and shared by all workers. It may block; whoever must not wait puts it
+//! behind a [`crate::worker::VerifierPool`].
 
-use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+use scalerl_recipe::Verifier as Choice;
 use thiserror::Error;
 
+use crate::answer::Answer;
 use crate::outcome::Outcome;
-use crate::question::Question;
+use crate::problem::Problem;
 use crate::second_opinion::{SecondOpinion, SecondOpinionOptions};
-use crate::verify::code::{CodeOptions, CodeVerifier};
-use crate::verify::countdown::{CountdownOptions, CountdownVerifier};
-use crate::verify::exact::{ExactOptions, ExactVerifier};
+use crate::verify::code::{CodeOptions, CodeVerifier, UNSANDBOXED_CONSENT};
+use crate::verify::countdown::CountdownVerifier;
+use crate::verify::exact::ExactVerifier;
 use crate::verify::math::{MathOptions, MathVerifier};
 use crate::verify::program::{ProgramOptions, ProgramVerifier};
-use crate::verify::regex::{RegexOptions, RegexVerifier};
+use crate::verify::regex::RegexVerifier;
 
 /// Judges one completion.
 pub trait Verifier: Send + Sync {
     /// The verdict. Never panics on hostile input; a failure of the verifier is
     /// [`Outcome::Error`].
-    fn verify(&self, question: &Question, completion: &str) -> Outcome;
-}
+    fn verify(&self, problem: &Problem, answer: &Answer) -> Outcome;
 
-/// The choice of a verifier, as in a recipe.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "lowercase")]
-pub enum VerifierConfig {
-    /// Mathematical equality, native.
-    Math(MathOptions),
-    /// Mathematical equality, with Math-Verify asked where the native grader cannot tell.
-    #[serde(rename = "math-with-second-opinion")]
-    MathWithSecondOpinion(MathWithSecondOpinion),
-    /// The same text.
-    Exact(ExactOptions),
-    /// A pattern whose group is the answer.
-    Regex(RegexOptions),
-    /// An expression over given numbers that reaches a target.
-    Countdown(CountdownOptions),
-    /// An executable or HTTP service that scores.
-    Program(ProgramOptions),
-    /// A Python program against tests, in a sandbox.
-    Code(CodeOptions),
-}
-
-/// Options of the two mathematical graders together.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct MathWithSecondOpinion {
-    /// The native grader.
-    pub math: MathOptions,
-    /// The pool of Python processes.
-    pub second_opinion: SecondOpinionOptions,
+    /// Whether it wants to see completions without an answer too; the others are wrong without it.
+    fn reads_all(&self) -> bool {
+        false
+    }
 }
 
 /// Why a verifier cannot be built.
@@ -99,34 +76,70 @@ impl VerifierError {
             Self::NoSecondOpinion { .. } => {
                 "pip install math-verify, and name that interpreter in `python` (--python)"
             }
-            Self::BadOption { .. } => "see docs/tasks.md for the meaning of every option",
+            Self::BadOption { .. } => "docs/recipe-reference.md has every option",
         }
     }
 }
 
-impl VerifierConfig {
-    /// Builds the verifier; what it needs from the machine is checked here, not at the first
-    /// answer.
-    pub fn build(&self) -> Result<Box<dyn Verifier>, VerifierError> {
-        Ok(match self {
-            Self::Math(options) => Box::new(MathVerifier::new(options.clone())),
-            Self::MathWithSecondOpinion(options) => Box::new(MathThenPython {
-                native: MathVerifier::new(options.math.clone()),
-                python: SecondOpinion::try_new(options.second_opinion.clone())?,
-                options: options.math.clone(),
-            }),
-            Self::Exact(options) => Box::new(ExactVerifier::new(options.clone())),
-            Self::Regex(options) => Box::new(RegexVerifier::try_new(options)?),
-            Self::Countdown(options) => Box::new(CountdownVerifier::new(options.clone())),
-            Self::Program(options) => Box::new(ProgramVerifier::try_new(options.clone())?),
-            Self::Code(options) => Box::new(CodeVerifier::try_new(options.clone())?),
-        })
-    }
+/// Builds the verifier a recipe chooses; what it needs from the machine is checked here, not at the
+/// first answer. `deadline` is how long a verdict may take.
+pub fn build(choice: &Choice, deadline: Duration) -> Result<Box<dyn Verifier>, VerifierError> {
+    let timeout_s = deadline.as_secs_f64();
+    Ok(match choice {
+        Choice::Math { precision, strict, second_opinion } => {
+            let options = MathOptions {
+                precision: *precision,
+                strict: *strict,
+                answer_after: String::new(),
+                ..MathOptions::default()
+            };
+            let native = MathVerifier::new(options.clone());
+            if *second_opinion {
+                let options_of = SecondOpinionOptions { timeout_s, ..Default::default() };
+                let python = SecondOpinion::try_new(options_of)?;
+                Box::new(MathThenPython { native, python, options })
+            } else {
+                Box::new(native)
+            }
+        }
+        Choice::Exact { ignore_case, ignore_blanks } => {
+            Box::new(ExactVerifier { ignore_case: *ignore_case, ignore_blanks: *ignore_blanks })
+        }
+        Choice::Regex { pattern } => Box::new(RegexVerifier::try_new(pattern)?),
+        Choice::Countdown { numbers, target, use_all } => Box::new(CountdownVerifier {
+            numbers: numbers.clone(),
+            target: target.clone(),
+            use_all: *use_all,
+        }),
+        Choice::Program { command, url, min_score, max_score, pass_score } => {
+            Box::new(ProgramVerifier::try_new(ProgramOptions {
+                command: command.clone(),
+                url: url.clone().unwrap_or_default(),
+                timeout_s,
+                scores: (*min_score, *max_score),
+                pass_score: *pass_score,
+            })?)
+        }
+        Choice::Code { allow_without_sandbox, memory_mib } => {
+            let mut options = CodeOptions::default();
+            options.limits.memory_mib = u64::from(*memory_mib);
+            if *allow_without_sandbox {
+                UNSANDBOXED_CONSENT.clone_into(&mut options.allow_unsandboxed);
+            }
+            Box::new(CodeVerifier::try_new(options)?)
+        }
+    })
+}
+
+/// What the mathematical graders read: between marks there is nothing but the answer.
+fn mathematical(answer: &Answer) -> String {
+    let text = answer.text().unwrap_or_default();
+    if answer.is_marked() { format!("\\boxed{{{text}}}") } else { text.to_owned() }
 }
 
 impl Verifier for MathVerifier {
-    fn verify(&self, question: &Question, completion: &str) -> Outcome {
-        self.compare(&question.answer, completion)
+    fn verify(&self, problem: &Problem, answer: &Answer) -> Outcome {
+        self.compare(&problem.answer, &mathematical(answer))
     }
 }
 
@@ -137,10 +150,10 @@ struct MathThenPython {
 }
 
 impl Verifier for MathThenPython {
-    fn verify(&self, question: &Question, completion: &str) -> Outcome {
-        match self.native.compare(&question.answer, completion) {
+    fn verify(&self, problem: &Problem, answer: &Answer) -> Outcome {
+        match self.native.verify(problem, answer) {
             Outcome::Undecided { .. } => {
-                self.python.compare(&question.answer, completion, &self.options)
+                self.python.compare(&problem.answer, &mathematical(answer), &self.options)
             }
             decided => decided,
         }

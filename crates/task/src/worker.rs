@@ -17,13 +17,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::answer::Answer;
 use crate::outcome::Outcome;
-use crate::question::Question;
+use crate::problem::Problem;
 use crate::verifier::Verifier;
 
 struct Job {
-    question: Question,
-    completion: String,
+    problem: Arc<Problem>,
+    answer: Answer,
     reply: Sender<Outcome>,
 }
 
@@ -86,15 +87,19 @@ impl VerifierPool {
         Self { shared, deadline }
     }
 
-    /// Judges one completion, within the deadline once a worker is free.
-    pub fn verify(&self, question: Question, completion: String) -> Outcome {
+    /// Judges one completion, within the deadline once a worker is free. One without an answer is
+    /// wrong, unless the verifier wants to see those too.
+    pub fn verify(&self, problem: Arc<Problem>, answer: Answer) -> Outcome {
+        if answer.text().is_none() && !self.shared.verifier.reads_all() {
+            return self.count(Outcome::Incorrect);
+        }
         let worker = self.take_idle();
-        let (reply, answer) = channel();
-        if worker.send(Job { question, completion, reply }).is_err() {
+        let (reply, verdict) = channel();
+        if worker.send(Job { problem, answer, reply }).is_err() {
             give_back(&self.shared, start_worker(&self.shared));
             return self.count(Outcome::error("the verifier's worker has ended"));
         }
-        match answer.recv_timeout(self.deadline) {
+        match verdict.recv_timeout(self.deadline) {
             Ok(outcome) => {
                 give_back(&self.shared, worker);
                 self.count(outcome)
@@ -141,8 +146,8 @@ impl VerifierPool {
     fn count(&self, outcome: Outcome) -> Outcome {
         let counts = &self.shared.counts;
         let counter = match outcome {
-            Outcome::Correct => &counts.correct,
-            Outcome::Incorrect => &counts.incorrect,
+            Outcome::Correct | Outcome::Scored { is_correct: true, .. } => &counts.correct,
+            Outcome::Incorrect | Outcome::Scored { is_correct: false, .. } => &counts.incorrect,
             Outcome::Undecided { .. } => &counts.undecided,
             Outcome::Error { .. } => &counts.errors,
         };
@@ -163,7 +168,7 @@ fn start_worker(shared: &Arc<Shared>) -> Worker {
     thread::spawn(move || {
         for job in jobs {
             let judged = catch_unwind(AssertUnwindSafe(|| {
-                shared.verifier.verify(&job.question, &job.completion)
+                shared.verifier.verify(&job.problem, &job.answer)
             }));
             let outcome = judged.unwrap_or_else(|_| {
                 shared.counts.panics.fetch_add(1, Ordering::Relaxed);
@@ -184,8 +189,8 @@ mod tests {
     struct FakeVerifier;
 
     impl Verifier for FakeVerifier {
-        fn verify(&self, _: &Question, completion: &str) -> Outcome {
-            match completion {
+        fn verify(&self, _: &Problem, answer: &Answer) -> Outcome {
+            match answer.completion() {
                 "hang" => {
                     thread::sleep(Duration::from_secs(3));
                     Outcome::Correct
@@ -197,7 +202,7 @@ mod tests {
     }
 
     fn ask(pool: &VerifierPool, completion: &str) -> Outcome {
-        pool.verify(Question::default(), completion.to_owned())
+        pool.verify(Arc::new(Problem::with_answer("")), Answer::whole(completion))
     }
 
     #[test]

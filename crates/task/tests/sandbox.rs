@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use scalerl_task::verify::code::{CodeOptions, CodeVerifier, UNSANDBOXED_CONSENT};
-use scalerl_task::{Outcome, Question, SandboxLimits, Verifier};
+use scalerl_task::{Answer, Outcome, Problem, SandboxLimits, Verifier};
 use serde_json::{Value, json};
 
 fn verifier() -> Option<CodeVerifier> {
@@ -26,9 +26,10 @@ fn verifier() -> Option<CodeVerifier> {
 }
 
 fn judge(program: &str, tests: &Value) -> Option<Outcome> {
-    let mut question = Question::default();
-    question.fields.insert("tests".to_owned(), tests.clone());
-    Some(verifier()?.verify(&question, &format!("Here:\n```python\n{program}\n```")))
+    let mut problem = Problem::with_answer("");
+    problem.fields.insert("tests".to_owned(), tests.clone());
+    let answer = Answer::whole(format!("Here:\n```python\n{program}\n```"));
+    Some(verifier()?.verify(&problem, &answer))
 }
 
 /// Runs `program`, whose exceptions are its own, then checks what it saw.

@@ -13,7 +13,6 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use scalerl_engine::task::{operator, synthetic};
 use scalerl_model::config::ModelConfig;
 use scalerl_model::folder::Model;
 use scalerl_model::fresh::{self, Experts, FreshShape, FreshTokens};
@@ -23,10 +22,7 @@ use scalerl_model::train::AdamWConfig;
 use scalerl_model::{error::LoadError, hub};
 use scalerl_recipe::{Recipe, WarmUpExamples, Weights};
 use scalerl_task::random::hash;
-use scalerl_task::synthetic::{
-    END, START, SyntheticConfig, THINK_CLOSE, THINK_OPEN, arithmetic::ArithmeticConfig,
-    chain::ChainConfig, countdown::CountdownConfig,
-};
+use scalerl_task::synthetic::{END, START, Synthetic, THINK_CLOSE, THINK_OPEN};
 
 use serde::{Deserialize, Serialize};
 
@@ -181,9 +177,11 @@ fn longest_example(recipe: &Recipe) -> usize {
 /// The tokens of all synthetic tasks of the recipe, each once.
 fn tokens(recipe: &Recipe) -> Vec<&'static str> {
     let datasets = recipe.task.datasets.iter().chain(&recipe.evaluation.datasets);
-    let tasks = datasets.filter_map(|dataset| synthetic(&dataset.source));
+    let tasks = datasets.filter_map(|dataset| Synthetic::of_source(&dataset.source));
     let mut tokens: Vec<&str> = Vec::new();
-    for token in tasks.chain(examples(recipe)).flat_map(|task| task.tokens()) {
+    for token in
+        tasks.chain(Synthetic::of_warm_up(&recipe.warm_up.examples)).flat_map(|task| task.tokens())
+    {
         if !tokens.contains(&token) {
             tokens.push(token);
         }
@@ -211,43 +209,13 @@ fn make(recipe: &Recipe, folder: &Path) -> Result<()> {
     Ok(fresh::write(folder, &shape, &tokens).map_err(|error| bad_model(&error))?)
 }
 
-/// The synthetic task that examples are drawn from.
-fn examples(recipe: &Recipe) -> Option<SyntheticConfig> {
-    match &recipe.warm_up.examples {
-        WarmUpExamples::None | WarmUpExamples::File { .. } => None,
-        WarmUpExamples::Chain { min_steps, max_steps, noise, cut } => {
-            Some(SyntheticConfig::Chain(ChainConfig {
-                sft_operations: (*min_steps, *max_steps),
-                noise: *noise,
-                cut: *cut,
-                ..ChainConfig::default()
-            }))
-        }
-        WarmUpExamples::Arithmetic { min_digits, max_digits, operations, noise } => {
-            Some(SyntheticConfig::Arithmetic(ArithmeticConfig {
-                digits: (*min_digits, *max_digits),
-                operators: operations.iter().filter_map(|sign| operator(sign)).collect(),
-                noise: *noise,
-            }))
-        }
-        WarmUpExamples::Countdown { min_numbers, max_numbers, max_value, noise } => {
-            Some(SyntheticConfig::Countdown(CountdownConfig {
-                numbers: (*min_numbers, *max_numbers),
-                largest_number: *max_value,
-                noise: *noise,
-                ..CountdownConfig::default()
-            }))
-        }
-    }
-}
-
 fn warm_up(recipe: &Recipe, start: &Policy, place: &Path, device: Device) -> Result<()> {
     let settings = &recipe.warm_up;
     let train = if let WarmUpExamples::File { path } = &settings.examples {
         PathBuf::from(path)
     } else {
         let path = place.join("examples.jsonl");
-        let task = examples(recipe).expect("neither a file nor none");
+        let task = Synthetic::of_warm_up(&settings.examples).expect("neither a file nor none");
         task.validate().map_err(|error| BadInput::new(&error).hint(error.hint()))?;
         let count = u64::from(settings.steps) * u64::from(settings.examples_per_step);
         let mut out = BufWriter::new(File::create(&path)?);

@@ -53,10 +53,11 @@ choice! {
             path: String = String::new(), Rule::NotEmpty;
             /// Which split of a Hugging Face dataset folder.
             split: String = "train".into();
-            /// Column that holds the problem.
+            /// Column that holds the problem: a text, or a list of messages.
             prompt_column: String = "prompt".into(), Rule::NotEmpty;
-            /// Column that holds what the verifier compares with.
-            answer_column: String = "answer".into(), Rule::NotEmpty;
+            /// Column that holds what the verifier compares with; empty where there is none, as for
+            /// programs that tests judge.
+            answer_column: String = "answer".into();
             /// Only what follows the last such mark in that column: `####` in GSM8K.
             answer_after: String = String::new();
             /// Only what the last `\\boxed{}` in that column holds, as in MATH's solutions.
@@ -97,7 +98,8 @@ choice! {
 }
 
 choice! {
-    /// How a row becomes a prompt. `{prompt}` stands for the row's problem.
+    /// How a row becomes a prompt. `{prompt}` stands for the row's problem, `{column}` for any other
+    /// column (`{a.b}` where it is nested), `{{` for a brace.
     pub enum PromptTemplate {
         /// By the model's own chat template.
         "chat" Chat {
@@ -115,7 +117,7 @@ choice! {
 }
 
 choice! {
-    /// Judge of answers. It reads what follows the end of thinking (`format.thinking`).
+    /// Judge of answers. It is shown the answer alone, as `[format]` cuts it out of the completion.
     pub enum Verifier {
         /// Mathematical equality of the final answer.
         "math" Math {
@@ -162,6 +164,13 @@ choice! {
             command: Vec<String> = Vec::new();
             /// Address that takes a JSON object by POST and answers with a score.
             url: Option<String> = None, Rule::NotEmpty;
+            /// Smallest score it gives. A score outside its range is an error of the verifier.
+            min_score: f64 = 0.0;
+            /// Largest score it gives.
+            max_score: f64 = 1.0;
+            /// Score from which an answer counts as right in pass rates and in the curriculum. The
+            /// reward is the score itself.
+            pass_score: f64 = 0.5;
         },
     }
 }

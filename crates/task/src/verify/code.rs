@@ -15,9 +15,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::answer::Answer;
 use crate::outcome::Outcome;
+use crate::problem::Problem;
 use crate::process::{Ending, Finished};
-use crate::question::Question;
 use crate::sandbox::{STARTED, Sandbox, SandboxLimits};
 use crate::verifier::{Verifier, VerifierError};
 
@@ -124,12 +125,12 @@ impl CodeVerifier {
 }
 
 impl Verifier for CodeVerifier {
-    fn verify(&self, question: &Question, completion: &str) -> Outcome {
-        let Some(tests) = question.field(&self.options.tests).and_then(read_tests) else {
+    fn verify(&self, problem: &Problem, answer: &Answer) -> Outcome {
+        let Some(tests) = problem.field(&self.options.tests).and_then(read_tests) else {
             let path = &self.options.tests;
             return Outcome::error(format!("the row has no tests at `{path}`"));
         };
-        let program = program_of(completion);
+        let program = program_of(answer.text().unwrap_or_default());
         let judged = match &tests {
             Tests::Assertions(text) => self.assertions(program, text),
             Tests::Cases(cases) => self.outputs(program, cases),
@@ -167,8 +168,7 @@ fn read_tests(value: &Value) -> Option<Tests> {
 }
 
 /// The last fenced block, or all of it.
-fn program_of(completion: &str) -> &str {
-    let answer = completion.rsplit("</think>").next().unwrap_or(completion);
+fn program_of(answer: &str) -> &str {
     let mut last = None;
     let mut rest = answer;
     while let Some(open) = rest.find("```") {

@@ -1,8 +1,9 @@
 //! Any executable or HTTP service that scores.
 //!
-//! It gets one JSON object, `{"prompt", "completion", "answer", "fields"}`, on standard input or
-//! as the body of a POST, and returns one: `{"score": 0.7}`, `{"correct": true}`, or
-//! `{"error": "why"}` when it cannot judge. A bad exit status, no JSON, a status other than 200 or
+//! It gets one JSON object on standard input or as the body of a POST: `prompt`, `answer` and `fields`
+//! of the problem, `completion` as the recipe's format cuts it (null where it has no answer) and
+//! `full_completion`, all that was written. It returns one: `{"score": 0.7}`, which is the reward as
+//! it is, `{"correct": true}`, or `{"error": "why"}` when it cannot judge. A bad exit status, no JSON, a status other than 200 or
 //! silence until the deadline are errors of the verifier, never wrong answers.
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,17 +11,17 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::json;
 
+use crate::answer::Answer;
 use crate::outcome::Outcome;
+use crate::problem::Problem;
 use crate::process::{self, Bounds, Ending};
-use crate::question::Question;
 use crate::verifier::{Verifier, VerifierError};
 
 /// Options of the `program` verifier.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ProgramOptions {
     /// The executable and its arguments.
     pub command: Vec<String>,
@@ -28,13 +29,21 @@ pub struct ProgramOptions {
     pub url: String,
     /// Seconds for one answer.
     pub timeout_s: f64,
-    /// A score at or above this is right.
-    pub threshold: f64,
+    /// Smallest and largest score; another one is an error of the verifier.
+    pub scores: (f64, f64),
+    /// A score at or above this counts as right.
+    pub pass_score: f64,
 }
 
 impl Default for ProgramOptions {
     fn default() -> Self {
-        Self { command: Vec::new(), url: String::new(), timeout_s: 30.0, threshold: 0.5 }
+        Self {
+            command: Vec::new(),
+            url: String::new(),
+            timeout_s: 30.0,
+            scores: (0.0, 1.0),
+            pass_score: 0.5,
+        }
     }
 }
 
@@ -123,12 +132,13 @@ impl ProgramVerifier {
 }
 
 impl Verifier for ProgramVerifier {
-    fn verify(&self, question: &Question, completion: &str) -> Outcome {
+    fn verify(&self, problem: &Problem, answer: &Answer) -> Outcome {
         let request = json!({
-            "prompt": question.prompt,
-            "completion": completion,
-            "answer": question.answer,
-            "fields": question.fields,
+            "prompt": problem.text(),
+            "completion": answer.text(),
+            "full_completion": answer.completion(),
+            "answer": problem.answer,
+            "fields": problem.fields,
         })
         .to_string();
         let reply = if self.options.url.is_empty() {
@@ -137,9 +147,14 @@ impl Verifier for ProgramVerifier {
             self.ask_service(&request)
         };
         match reply {
-            Ok(text) => judge(&text, self.options.threshold),
+            Ok(text) => self.judge(&text),
             Err(reason) => Outcome::error(reason),
         }
+    }
+
+    /// A scorer may have something to say about completions that lack an answer.
+    fn reads_all(&self) -> bool {
+        true
     }
 }
 
@@ -161,18 +176,32 @@ fn find(name: &str) -> Result<(), &'static str> {
     if is_found { Ok(()) } else { Err("is not on PATH") }
 }
 
-fn judge(text: &str, threshold: f64) -> Outcome {
-    // Scorers that chat print their verdict last.
-    let line = text.trim().lines().next_back().unwrap_or("");
-    let reply: Reply = match serde_json::from_str(line) {
-        Ok(reply) => reply,
-        Err(error) => return Outcome::error(format!("the scorer's reply is not JSON: {error}")),
-    };
-    match reply {
-        Reply { error: Some(reason), .. } => Outcome::error(reason),
-        Reply { correct: Some(is_correct), .. } => Outcome::of(is_correct),
-        Reply { score: Some(score), .. } if score.is_finite() => Outcome::of(score >= threshold),
-        _ => Outcome::error("the scorer's reply has neither `score` nor `correct`"),
+impl ProgramVerifier {
+    fn judge(&self, text: &str) -> Outcome {
+        // Scorers that chat print their verdict last.
+        let line = text.trim().lines().next_back().unwrap_or("");
+        let reply: Reply = match serde_json::from_str(line) {
+            Ok(reply) => reply,
+            Err(error) => {
+                return Outcome::error(format!("the scorer's reply is not JSON: {error}"));
+            }
+        };
+        match reply {
+            Reply { error: Some(reason), .. } => Outcome::error(reason),
+            Reply { correct: Some(is_correct), .. } => Outcome::of(is_correct),
+            Reply { score: Some(score), .. } => self.scored(score),
+            _ => Outcome::error("the scorer's reply has neither `score` nor `correct`"),
+        }
+    }
+
+    fn scored(&self, score: f64) -> Outcome {
+        let (low, high) = self.options.scores;
+        if !(low..=high).contains(&score) {
+            return Outcome::error(format!(
+                "the score is {score}, and scores go from {low} to {high} (min_score, max_score)"
+            ));
+        }
+        Outcome::Scored { score, is_correct: score >= self.options.pass_score }
     }
 }
 
@@ -190,16 +219,41 @@ mod tests {
 
     #[test]
     fn a_program_reads_the_question_and_scores() {
-        let verifier = shell(r#"grep -q '"answer":"42"' && echo '{"score": 1}'"#);
-        assert_eq!(verifier.verify(&Question::with_answer("42"), "x"), Outcome::Correct);
-        let low = shell(r#"cat >/dev/null; echo noise; echo '{"score": 0.2}'"#);
-        assert_eq!(low.verify(&Question::default(), "x"), Outcome::Incorrect);
+        let verifier = shell(r#"grep -q '"answer":"42"' && echo '{"correct": true}'"#);
+        let verdict = verifier.verify(&Problem::with_answer("42"), &Answer::whole("x"));
+        assert_eq!(verdict, Outcome::Correct);
+    }
+
+    #[test]
+    fn a_score_is_the_reward_as_it_is() {
+        for (printed, score, is_correct) in [("0.7", 0.7, true), ("0.2", 0.2, false)] {
+            let verifier =
+                shell(&format!("cat >/dev/null; echo noise; echo '{{\"score\": {printed}}}'"));
+            assert_eq!(ask(&verifier), Outcome::Scored { score, is_correct });
+        }
+        for printed in ["1.5", "-0.1", "1e999"] {
+            let verifier = shell(&format!("cat >/dev/null; echo '{{\"score\": {printed}}}'"));
+            assert!(matches!(ask(&verifier), Outcome::Error { .. }), "{printed}");
+        }
+    }
+
+    #[test]
+    fn a_program_sees_the_answer_and_all_that_was_written() {
+        let verifier = shell(
+            r#"grep -q '"completion":"8".*"full_completion":"7</think>8"' && echo '{"correct": true}'"#,
+        );
+        let answer = Answer::cut(&scalerl_recipe::Format::default(), "7</think>8");
+        assert_eq!(verifier.verify(&Problem::with_answer(""), &answer), Outcome::Correct);
+    }
+
+    fn ask(verifier: &ProgramVerifier) -> Outcome {
+        verifier.verify(&Problem::with_answer(""), &Answer::whole("x"))
     }
 
     #[test]
     fn failures_of_a_program_are_errors() {
         for script in ["exit 1", "echo hello", "sleep 9", "yes", "echo '{}'", "kill -9 $$"] {
-            let outcome = shell(script).verify(&Question::default(), "x");
+            let outcome = ask(&shell(script));
             assert!(matches!(outcome, Outcome::Error { .. }), "{script}: {outcome:?}");
         }
     }
@@ -221,8 +275,8 @@ mod tests {
         });
         let options = ProgramOptions { url, timeout_s: 5.0, ..ProgramOptions::default() };
         let verifier = ProgramVerifier::try_new(options).unwrap();
-        assert_eq!(verifier.verify(&Question::default(), "x"), Outcome::Correct);
-        assert!(matches!(verifier.verify(&Question::default(), "x"), Outcome::Error { .. }));
+        assert_eq!(ask(&verifier), Outcome::Correct);
+        assert!(matches!(ask(&verifier), Outcome::Error { .. }));
         server.join().unwrap();
     }
 

@@ -1,14 +1,18 @@
 //! Combinations that cannot work, each refused with its reason.
 //!
-//! What one value must obey by itself is declared beside it (`sections/`). Here is what takes two.
+//! What one value must obey by itself is declared beside it (`sections/`). Here is what takes two;
+//! lists of data sets are in `datasets.rs`.
+
+mod datasets;
 
 use std::collections::BTreeSet;
 
 use crate::{
-    DataSource, Dataset, GeneratorChoice, Kl, LengthControl, PromptTemplate, RatioGrain, Recipe,
-    RecipeError, Surrogate, Thinking, Verifier, WarmUpExamples, Weights, error::Place,
+    AnswerForm, DataSource, Dataset, GeneratorChoice, Kl, LengthControl, PromptTemplate,
+    RatioGrain, Recipe, RecipeError, Surrogate, Thinking, WarmUpExamples, Weights, error::Place,
     load::SHIPPED_MARK, node::Node,
 };
+use datasets::check_datasets;
 
 /// Two keys, why they do not go together, and what to do.
 struct Refusal {
@@ -38,6 +42,7 @@ pub(crate) fn check(recipe: &Recipe, layers: &Node) -> Result<(), RecipeError> {
         interruption_needs_thinking,
         interruption_fits_the_budget,
         penalty_can_bite,
+        thinking_before_an_answer_needs_its_mark,
         thinking_has_a_budget,
         rewards_tell_right_from_wrong,
         a_sequence_fits_a_micro_batch,
@@ -236,6 +241,19 @@ fn penalty_can_bite(recipe: &Recipe) -> Verdict {
     Ok(())
 }
 
+fn thinking_before_an_answer_needs_its_mark(recipe: &Recipe) -> Verdict {
+    let format = &recipe.format;
+    if format.thinking == Thinking::BeforeAnswer && format.answer.opening().is_empty() {
+        return refuse(
+            "format.thinking",
+            "format.answer",
+            "thinking would last until the answer's mark, and this answer has no opening text",
+            "set format.answer = \"boxed\", \"gsm8k\", or a \"marked\" one with `open`",
+        );
+    }
+    Ok(())
+}
+
 fn thinking_has_a_budget(recipe: &Recipe) -> Verdict {
     let has_thinking = recipe.format.thinking != Thinking::None;
     let budget = recipe.sampling.max_thinking_tokens;
@@ -391,171 +409,17 @@ fn synthetic_problems_think_in_their_own_tags(recipe: &Recipe) -> Verdict {
         Thinking::Tags { open, close, opened_by_prompt: true }
             if open == "<think>" && close == "</think>"
     );
-    if is_theirs {
+    if is_theirs && recipe.format.answer == AnswerForm::Plain {
         return Ok(());
     }
     refuse(
         "format.thinking",
         "task.datasets",
-        format!("data set \"{}\" is synthetic: its prompts end in <think>", dataset.name),
-        "thinking = { type = \"tags\", open = \"<think>\", close = \"</think>\" }",
+        format!(
+            "data set \"{}\" is synthetic: its prompts end in <think>, and a plain answer follows \
+             </think>",
+            dataset.name
+        ),
+        "thinking = { type = \"tags\", open = \"<think>\", close = \"</think>\" } and answer = \"plain\"",
     )
-}
-
-/// What the lists of data sets must obey, and the name that evaluation follows.
-fn check_datasets(recipe: &Recipe, layers: &Node) -> Result<(), RecipeError> {
-    let mut names = BTreeSet::from(["held-out"]);
-    let lists = [
-        ("task.datasets", &recipe.task.datasets),
-        ("evaluation.datasets", &recipe.evaluation.datasets),
-    ];
-    for (list, datasets) in lists {
-        for (index, dataset) in datasets.iter().enumerate() {
-            let place = item_place(layers, list, index);
-            check_dataset(dataset, &place, &format!("{list}[{index}]"))?;
-            if !names.insert(&dataset.name) {
-                return Err(RecipeError::Conflict {
-                    place,
-                    key: format!("{list}[{index}].name"),
-                    other: list.into(),
-                    reason: format!("the name \"{}\" is taken", dataset.name).into(),
-                    remedy: "metrics are kept by name: give each data set its own".into(),
-                });
-            }
-        }
-    }
-    check_program(&recipe.task.verifier, &layers.place_of("task.verifier"), "task.verifier")?;
-    check_warm_up(recipe, layers)?;
-    check_primary(recipe, layers)
-}
-
-fn item_place(layers: &Node, list: &str, index: usize) -> Place {
-    let item = layers.find(list).and_then(|node| match &node.value {
-        crate::node::Value::List(items) => items.get(index),
-        _ => None,
-    });
-    // A table's own place is its header; its first key is nearer to what must be mended.
-    item.map(|item| item.get("name").unwrap_or(item).place.clone()).unwrap_or_default()
-}
-
-fn check_dataset(dataset: &Dataset, place: &Place, key: &str) -> Result<(), RecipeError> {
-    if let Some(verifier) = &dataset.verifier {
-        check_program(verifier, place, &format!("{key}.verifier"))?;
-    }
-    let key = format!("{key}.source");
-    match &dataset.source {
-        DataSource::Files { path, .. } => not_empty(place, &key, "path", path),
-        DataSource::Chain { min_steps, max_steps, .. } => {
-            in_order(place, &key, "steps", *min_steps, *max_steps)
-        }
-        DataSource::Arithmetic { min_digits, max_digits, operations, .. } => {
-            in_order(place, &key, "digits", *min_digits, *max_digits)?;
-            known_operations(place, &key, operations)
-        }
-        DataSource::Countdown { min_numbers, max_numbers, .. } => {
-            in_order(place, &key, "numbers", *min_numbers, *max_numbers)
-        }
-    }
-}
-
-fn check_warm_up(recipe: &Recipe, layers: &Node) -> Result<(), RecipeError> {
-    let place = layers.place_of("warm_up.examples");
-    let key = "warm_up.examples";
-    match &recipe.warm_up.examples {
-        WarmUpExamples::None => Ok(()),
-        WarmUpExamples::File { path } => not_empty(&place, key, "path", path),
-        WarmUpExamples::Chain { min_steps, max_steps, .. } => {
-            in_order(&place, key, "steps", *min_steps, *max_steps)
-        }
-        WarmUpExamples::Arithmetic { min_digits, max_digits, operations, .. } => {
-            in_order(&place, key, "digits", *min_digits, *max_digits)?;
-            known_operations(&place, key, operations)
-        }
-        WarmUpExamples::Countdown { min_numbers, max_numbers, .. } => {
-            in_order(&place, key, "numbers", *min_numbers, *max_numbers)
-        }
-    }
-}
-
-fn in_order(place: &Place, key: &str, what: &str, low: u32, high: u32) -> Result<(), RecipeError> {
-    if low <= high {
-        return Ok(());
-    }
-    Err(RecipeError::Conflict {
-        place: place.clone(),
-        key: format!("{key}.min_{what}"),
-        other: format!("{key}.max_{what}"),
-        reason: format!("{low} is more than {high}").into(),
-        remedy: "swap the two".into(),
-    })
-}
-
-fn not_empty(place: &Place, key: &str, what: &str, text: &str) -> Result<(), RecipeError> {
-    if !text.is_empty() {
-        return Ok(());
-    }
-    Err(RecipeError::OutOfRange {
-        place: place.clone(),
-        key: format!("{key}.{what}"),
-        found: "\"\"".into(),
-        rule: "not empty".into(),
-    })
-}
-
-fn known_operations(place: &Place, key: &str, signs: &[String]) -> Result<(), RecipeError> {
-    let stranger = signs.iter().find(|sign| !["+", "-", "*"].contains(&sign.as_str()));
-    let found = stranger.map(|sign| format!("{sign:?}"));
-    let found = found.or_else(|| signs.is_empty().then(|| "[]".into()));
-    found.map_or(Ok(()), |found| {
-        Err(RecipeError::OutOfRange {
-            place: place.clone(),
-            key: format!("{key}.operations"),
-            found,
-            rule: "a list of \"+\", \"-\" and \"*\", one at least".into(),
-        })
-    })
-}
-
-fn check_program(verifier: &Verifier, place: &Place, key: &str) -> Result<(), RecipeError> {
-    let Verifier::Program { command, url } = verifier else { return Ok(()) };
-    let has_command = command.first().is_some_and(|program| !program.is_empty());
-    if has_command != url.is_some() {
-        return Ok(());
-    }
-    let reason = if has_command { "both are given" } else { "neither is given" };
-    Err(RecipeError::Conflict {
-        place: place.clone(),
-        key: format!("{key}.command"),
-        other: format!("{key}.url"),
-        reason: reason.into(),
-        remedy: "command = [\"./score.py\"] or url = \"http://127.0.0.1:8000/score\"".into(),
-    })
-}
-
-fn check_primary(recipe: &Recipe, layers: &Node) -> Result<(), RecipeError> {
-    let primary = &recipe.evaluation.primary;
-    let known: Vec<String> = std::iter::once("held-out")
-        .chain(recipe.evaluation.datasets.iter().map(|dataset| dataset.name.as_str()))
-        .map(Into::into)
-        .collect();
-    if !known.contains(primary) {
-        return Err(RecipeError::UnknownChoice {
-            place: layers.place_of("evaluation.primary"),
-            key: "evaluation.primary".into(),
-            found: primary.clone(),
-            nearest: crate::nearest::nearest(primary, known.iter().map(String::as_str))
-                .map(Into::into),
-            known,
-        });
-    }
-    if primary == "held-out" && recipe.task.held_out == 0 {
-        return Err(RecipeError::Conflict {
-            place: layers.place_of("task.held_out"),
-            key: "task.held_out".into(),
-            other: "evaluation.primary".into(),
-            reason: "no prompts are held out, and their pass rate is what is forecast".into(),
-            remedy: "hold prompts out, or name one of evaluation.datasets as primary".into(),
-        });
-    }
-    Ok(())
 }
