@@ -97,7 +97,6 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         // Known before anything is spent.
         cluster::redis(&recipe)?;
     }
-    say_advice(&recipe, &mut std::io::stderr())?;
     let place = match &args.resume {
         Some(folder) => Place::resumed(folder)?,
         None => Place::new(args.run.as_deref(), &recipe, &args.recipes)?,
@@ -114,6 +113,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let folder = place.enter(&recipe, &environment(device))?;
     material::record(split, &record)?;
     policy.record(folder.path())?;
+    say_advice(&recipe, &mut std::io::stderr())?;
     writeln!(std::io::stderr(), "run folder: {}", folder.path().display())?;
     // Ranks have a GPU each; one more is nobody's to take.
     let generator_device = match &lead.ranks {
