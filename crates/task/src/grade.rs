@@ -111,7 +111,8 @@ fn read_kwargs(
     ignored: &mut BTreeSet<String>,
 ) -> Result<MathOptions, String> {
     // Math-Verify's own default, other than ours.
-    let mut options = MathOptions { allow_set_relation_comp: false, ..MathOptions::default() };
+    let mut options = MathOptions::default();
+    options.allow_set_relation_comp = false;
     let flag = |key: &str, value: &Value| {
         value.as_bool().ok_or_else(|| format!("`kwargs.{key}` must be true or false"))
     };
@@ -215,7 +216,10 @@ impl GradeSummary {
 /// Grades one row: natively, then by the second opinion where the native grader cannot tell.
 pub fn grade_row(index: usize, row: &GradeRow, second: Option<&SecondOpinion>) -> GradedRow {
     let start = Instant::now();
-    let mut outcome = MathVerifier::new(row.options.clone()).compare(&row.gold, &row.pred);
+    let mut outcome = match MathVerifier::try_new(row.options.clone()) {
+        Ok(grader) => grader.compare(&row.gold, &row.pred),
+        Err(error) => Outcome::error(error.to_string()),
+    };
     let mut asked_again = false;
     if let (Outcome::Undecided { .. }, Some(second)) = (&outcome, second) {
         outcome = second.compare(&row.gold, &row.pred, &row.options);

@@ -8,11 +8,11 @@ use thiserror::Error;
 
 use crate::outcome::Outcome;
 use crate::question::Question;
-use crate::second_opinion::{SecondOpinion, SecondOpinionOptions};
+use crate::second_opinion::SecondOpinionOptions;
 use crate::verify::code::{CodeOptions, CodeVerifier};
 use crate::verify::countdown::{CountdownOptions, CountdownVerifier};
 use crate::verify::exact::{ExactOptions, ExactVerifier};
-use crate::verify::math::{MathOptions, MathVerifier};
+use crate::verify::math::{MathOptions, MathVerifier, MathWithSecondOpinionVerifier};
 use crate::verify::program::{ProgramOptions, ProgramVerifier};
 use crate::verify::regex::{RegexOptions, RegexVerifier};
 
@@ -109,40 +109,15 @@ impl VerifierConfig {
     /// answer.
     pub fn build(&self) -> Result<Box<dyn Verifier>, VerifierError> {
         Ok(match self {
-            Self::Math(options) => Box::new(MathVerifier::new(options.clone())),
-            Self::MathWithSecondOpinion(options) => Box::new(MathThenPython {
-                native: MathVerifier::new(options.math.clone()),
-                python: SecondOpinion::try_new(options.second_opinion.clone())?,
-                options: options.math.clone(),
-            }),
+            Self::Math(options) => Box::new(MathVerifier::try_new(options.clone())?),
+            Self::MathWithSecondOpinion(options) => {
+                Box::new(MathWithSecondOpinionVerifier::try_new(options)?)
+            }
             Self::Exact(options) => Box::new(ExactVerifier::new(options.clone())),
             Self::Regex(options) => Box::new(RegexVerifier::try_new(options)?),
             Self::Countdown(options) => Box::new(CountdownVerifier::new(options.clone())),
             Self::Program(options) => Box::new(ProgramVerifier::try_new(options.clone())?),
             Self::Code(options) => Box::new(CodeVerifier::try_new(options.clone())?),
         })
-    }
-}
-
-impl Verifier for MathVerifier {
-    fn verify(&self, question: &Question, completion: &str) -> Outcome {
-        self.compare(&question.answer, completion)
-    }
-}
-
-struct MathThenPython {
-    native: MathVerifier,
-    python: SecondOpinion,
-    options: MathOptions,
-}
-
-impl Verifier for MathThenPython {
-    fn verify(&self, question: &Question, completion: &str) -> Outcome {
-        match self.native.compare(&question.answer, completion) {
-            Outcome::Undecided { .. } => {
-                self.python.compare(&question.answer, completion, &self.options)
-            }
-            decided => decided,
-        }
     }
 }

@@ -314,12 +314,10 @@ fn verifier(verifier: &Verifier, recipe: &Recipe) -> VerifierConfig {
     let answer_after = answer_after(&recipe.format);
     match verifier {
         Verifier::Math { precision, strict, second_opinion } => {
-            let math = MathOptions {
-                precision: *precision,
-                strict: *strict,
-                answer_after,
-                ..MathOptions::default()
-            };
+            let mut math = MathOptions::default();
+            math.precision = *precision;
+            math.strict = *strict;
+            math.answer_after = answer_after;
             if *second_opinion {
                 let second_opinion = scalerl_task::second_opinion::SecondOpinionOptions {
                     timeout_s,

@@ -9,7 +9,7 @@ use num_rational::BigRational;
 use num_traits::{One, Signed, ToPrimitive, Zero};
 
 use super::budget::{Budget, Spent};
-use super::expr::{Expr, Function};
+use crate::expr::{Expr, Function};
 
 /// Largest numerator or denominator that is computed.
 const MOST_BITS: u64 = 16_384;

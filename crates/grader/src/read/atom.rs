@@ -1,16 +1,16 @@
 //! The atoms of the grammar: numbers, names, brackets, fractions, roots, functions, matrices.
 //!
-//! Continues `parse.rs`; what binds tighter than a product is here: powers, subscripts,
+//! Continues `read.rs`; what binds tighter than a product is here: powers, subscripts,
 //! factorials, percent signs, degrees, units in `\text{}`.
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
 use num_traits::{Num, One, ToPrimitive, pow};
 
-use super::expr::{Comparator, Constant, Expr, Function, Written};
-use super::parse::{Parsed, Parser};
 use super::token::{ReadError, Token};
 use super::vocabulary;
+use super::{Parsed, Parser};
+use crate::expr::{Comparator, Constant, Expr, Function, Written};
 
 /// Letters that name a function when a bracket follows; any other letter multiplies it.
 const FUNCTION_LETTERS: &str = "fghFGH";

@@ -16,7 +16,7 @@ use num_traits::{One, Signed, ToPrimitive, Zero};
 
 use super::budget::{Budget, Spent};
 use super::exact::exact;
-use super::expr::{Constant, Expr};
+use crate::expr::{Constant, Expr};
 
 const PRIME: u64 = (1 << 61) - 1;
 

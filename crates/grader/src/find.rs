@@ -12,17 +12,21 @@
 //! 5  any mathematics or number
 //! ```
 //!
-//! Not here: reading a candidate (`parse.rs`).
+//! Not here: reading a candidate (`read.rs`).
+
+pub(crate) mod boxed;
+mod environment;
+pub(crate) mod plain;
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::boxed;
-use super::environment::{Environments, Group, Wanted};
-use super::expr::Expr;
-use super::parse::parse;
-use super::plain::{self, Plain};
+use crate::expr::Expr;
+use crate::read::parse;
+
+use self::environment::{Environments, Group, Wanted};
+use self::plain::Plain;
 
 /// Only the end of a long completion is searched: the answer is there.
 const TAIL: usize = 256 * 1024;

@@ -9,16 +9,16 @@
 )]
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 
-use scalerl_task::verify::math::{MathOptions, MathVerifier};
-use scalerl_task::{Outcome, verify::math::MatchType};
+use scalerl_grader::{Grader, MatchType, Options, Verdict};
 
 fn shared(path: &str) -> Option<String> {
-    let full = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
-    let text = fs::read_to_string(&full).ok();
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let beside = |folder: &Path| fs::read_to_string(folder.join("shared/data").join(path)).ok();
+    let text = here.ancestors().find_map(beside);
     if text.is_none() {
-        println!("SKIPPED: {} is not here", full.display());
+        println!("SKIPPED: shared/data/{path} is in no folder above {}", here.display());
     }
     text
 }
@@ -34,13 +34,22 @@ struct Row {
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Kwargs {
-    match_types: Vec<MatchType>,
+    match_types: Vec<String>,
     #[serde(default = "six")]
     precision: u32,
     #[serde(default = "yes")]
     strict: bool,
     #[serde(default)]
     allow_set_relation_comp: bool,
+}
+
+fn match_type(name: &str) -> MatchType {
+    match name {
+        "latex" => MatchType::Latex,
+        "expr" => MatchType::Expr,
+        "string" => MatchType::String,
+        other => panic!("unknown match type {other}"),
+    }
 }
 
 fn six() -> u32 {
@@ -57,18 +66,16 @@ fn the_native_grader_agrees_with_math_verify_on_its_tests() {
     let (mut agreed, mut total, mut wrongly_equal) = (0, 0, 0);
     for (number, line) in text.lines().enumerate() {
         let row: Row = serde_json::from_str(line).unwrap();
-        let options = MathOptions {
-            match_types: row.kwargs.match_types,
-            precision: row.kwargs.precision,
-            strict: row.kwargs.strict,
-            allow_set_relation_comp: row.kwargs.allow_set_relation_comp,
-            ..MathOptions::default()
-        };
-        let outcome = MathVerifier::new(options).compare(&row.gold, &row.pred);
-        let wanted = if row.expected == 1 { Outcome::Correct } else { Outcome::Incorrect };
+        let mut options = Options::default();
+        options.match_types = row.kwargs.match_types.iter().map(|name| match_type(name)).collect();
+        options.precision = row.kwargs.precision;
+        options.strict = row.kwargs.strict;
+        options.allow_set_relation_comp = row.kwargs.allow_set_relation_comp;
+        let outcome = Grader::try_new(options).unwrap().grade(&row.gold, &row.pred);
+        let wanted = if row.expected == 1 { Verdict::Equal } else { Verdict::Different };
         total += 1;
         agreed += usize::from(outcome == wanted);
-        wrongly_equal += usize::from(row.expected == 0 && outcome == Outcome::Correct);
+        wrongly_equal += usize::from(row.expected == 0 && outcome == Verdict::Equal);
         if outcome != wanted {
             println!(
                 "row {number}: {outcome:?}, wanted {wanted:?}\n  gold {}\n  pred {}",
@@ -137,22 +144,22 @@ fn doubled(plain: &str) -> String {
 #[test]
 fn every_gsm8k_answer_equals_itself_in_ten_spellings() {
     let Some(text) = shared("math/gsm8k_train.jsonl") else { return };
-    let verifier = MathVerifier::new(MathOptions::default());
+    let grader = Grader::default();
     let (mut rows, mut failures) = (0, Vec::new());
     for line in text.lines() {
         let row: serde_json::Value = serde_json::from_str(line).unwrap();
         let solution = row["answer"].as_str().unwrap();
         let answer = solution.rsplit("####").next().unwrap().trim();
         rows += 1;
-        assert_eq!(verifier.compare(answer, solution), Outcome::Correct, "{solution}");
+        assert_eq!(grader.grade(answer, solution), Verdict::Equal, "{solution}");
         for spelling in spellings(answer) {
-            let outcome = verifier.compare(answer, &spelling);
-            if outcome != Outcome::Correct {
+            let outcome = grader.grade(answer, &spelling);
+            if outcome != Verdict::Equal {
                 failures.push(format!("{answer}: {spelling:?} is {outcome:?}"));
             }
         }
         let other = format!("\\boxed{{{}1}}", answer.replace(',', ""));
-        assert_eq!(verifier.compare(answer, &other), Outcome::Incorrect);
+        assert_eq!(grader.grade(answer, &other), Verdict::Different);
     }
     println!("{rows} answers in ten spellings, {} not equal", failures.len());
     assert!(rows == 7_473 && failures.is_empty(), "{:#?}", &failures[..failures.len().min(20)]);
@@ -161,20 +168,20 @@ fn every_gsm8k_answer_equals_itself_in_ten_spellings() {
 #[test]
 fn every_math500_answer_equals_itself_and_differs_from_its_neighbour() {
     let Some(text) = shared("math/math500.jsonl") else { return };
-    let verifier = MathVerifier::new(MathOptions::default());
+    let grader = Grader::default();
     let rows: Vec<serde_json::Value> =
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let answer = |row: &serde_json::Value| row["answer"].as_str().unwrap().to_owned();
     let (mut unequal, mut undecided, mut same) = (Vec::new(), Vec::new(), Vec::new());
     for (index, row) in rows.iter().enumerate() {
         let gold = answer(row);
-        if verifier.compare(&gold, row["solution"].as_str().unwrap()) != Outcome::Correct {
+        if grader.grade(&gold, row["solution"].as_str().unwrap()) != Verdict::Equal {
             unequal.push(gold.clone());
         }
         let other = answer(&rows[(index + 1) % rows.len()]);
-        match verifier.compare(&gold, &format!("So it is $\\boxed{{{other}}}$.")) {
-            Outcome::Correct => same.push(format!("{gold} | {other}")),
-            Outcome::Incorrect => {}
+        match grader.grade(&gold, &format!("So it is $\\boxed{{{other}}}$.")) {
+            Verdict::Equal => same.push(format!("{gold} | {other}")),
+            Verdict::Different => {}
             _ => undecided.push(format!("{gold} | {other}")),
         }
     }

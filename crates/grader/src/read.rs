@@ -8,11 +8,16 @@
 //! ```
 //!
 //! Recursive descent; [`DEEPEST`] bounds the nesting, so hostile input ends in
-//! [`ReadError::TooDeep`], never in an overflow of the stack. Atoms are in `parse_atom.rs`.
+//! [`ReadError::TooDeep`], never in an overflow of the stack. Atoms are in `read/atom.rs`.
 
-use super::expr::{Comparator, Expr, SetOperator, Written};
-use super::token::{ReadError, Token, tokenize};
-use super::vocabulary;
+mod atom;
+mod function;
+mod token;
+pub(crate) mod vocabulary;
+
+use crate::expr::{Comparator, Expr, SetOperator, Written};
+
+use self::token::{ReadError, Token, tokenize};
 
 /// Deepest nesting of brackets, fractions, powers and functions that is read.
 pub(crate) const DEEPEST: usize = 64;
@@ -373,7 +378,7 @@ pub(crate) fn is_only_symbols(expr: &Expr) -> bool {
         Expr::Product(items) | Expr::Tuple(items) | Expr::Ratio(items) => {
             items.iter().all(is_only_symbols)
         }
-        Expr::Function(super::expr::Function::Abs, items) => items.iter().all(is_only_symbols),
+        Expr::Function(crate::expr::Function::Abs, items) => items.iter().all(is_only_symbols),
         Expr::Power(base, exponent) => is_only_symbols(base) && **exponent == Expr::integer(-1),
         _ => false,
     }

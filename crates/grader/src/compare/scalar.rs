@@ -5,12 +5,12 @@ use num_rational::BigRational;
 use num_traits::{Signed, Zero, pow};
 
 use super::budget::Spent;
-use super::equal::{Comparison, Same};
 use super::exact::{bits, divides_by_zero, exact};
-use super::expr::{Expr, Written};
 use super::fingerprint::proves_equal;
 use super::float::{Closeness, Sample, Value, compare};
 use super::real_set::infinity;
+use super::{Comparison, Same};
+use crate::expr::{Expr, Written};
 
 /// Integers above this many bits hide small differences inside roots: `\sqrt{10^{20} + 1}`.
 const WIDE: u64 = 40;

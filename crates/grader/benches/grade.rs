@@ -3,10 +3,10 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use scalerl_task::verify::math::{MathOptions, MathVerifier};
+use scalerl_grader::Grader;
 
 fn grade(criterion: &mut Criterion) {
-    let verifier = MathVerifier::new(MathOptions::default());
+    let grader = Grader::default();
     let prose = "We add 3 and 4 to get 7, then multiply by 6. ".repeat(40);
     let groups: [(&str, Vec<(String, String)>); 4] = [
         ("numbers", (0..100).map(|i| (format!("{}", i * 37), format!("{},000", i + 1))).collect()),
@@ -40,7 +40,7 @@ fn grade(criterion: &mut Criterion) {
         group.bench_function(*name, |bencher| {
             bencher.iter(|| {
                 for (gold, pred) in pairs {
-                    black_box(verifier.compare(black_box(gold), black_box(pred)));
+                    black_box(grader.grade(black_box(gold), black_box(pred)));
                 }
             });
         });

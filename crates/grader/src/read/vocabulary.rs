@@ -2,8 +2,8 @@
 //!
 //! Tables only. A word that is not here is a product of letters or a text, never an error.
 
-use super::expr::Function;
 use super::token::Token;
+use crate::expr::Function;
 
 /// The command a bare word stands for: `sqrt(2)`, `pi`, `infinity`, `and`.
 pub(crate) fn word_command(word: &str) -> Option<&'static str> {

@@ -1,11 +1,11 @@
 //! Functions and matrices: `\sin^2 x`, `\log_2 8`, `\begin{pmatrix} … \end{pmatrix}`.
 //!
-//! Continues `parse_atom.rs`, for what has an argument list or rows.
+//! Continues `atom.rs`, for what has an argument list or rows.
 
-use super::expr::{Constant, Expr, Function};
-use super::parse::{Parsed, Parser, as_list};
 use super::token::{ReadError, Token};
 use super::vocabulary;
+use super::{Parsed, Parser, as_list};
+use crate::expr::{Constant, Expr, Function};
 
 impl Parser {
     /// `\sin x`, `\sin^2 (x)`, `\log_2 8`, `\tan^{-1} x`, `\max(a, b)`.

@@ -24,7 +24,7 @@ static NUMBERS: LazyLock<Regex> =
     LazyLock::new(|| pattern(&format!("{PREFIX}{CURRENCY}(?:{NUMBER})")));
 static SUMS: LazyLock<Regex> = LazyLock::new(|| pattern(&format!("{PREFIX}{ARITHMETIC}{SUFFIX}")));
 
-/// A number or a sum found in prose, written so that `parse.rs` reads it.
+/// A number or a sum found in prose, written so that `read.rs` reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plain {
     pub(crate) start: usize,

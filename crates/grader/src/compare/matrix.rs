@@ -1,7 +1,7 @@
 //! The value of a matrix expression: products, sums and multiples worked out cell by cell.
 
 use super::budget::{Budget, Spent};
-use super::expr::Expr;
+use crate::expr::Expr;
 
 type Rows = Vec<Vec<Expr>>;
 

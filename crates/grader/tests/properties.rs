@@ -1,11 +1,10 @@
 //! Laws of the mathematical verifier, for any numbers.
 
 use proptest::prelude::*;
-use scalerl_task::Outcome;
-use scalerl_task::verify::math::{MathOptions, MathVerifier};
+use scalerl_grader::{Grader, Verdict};
 
-fn compare(gold: &str, pred: &str) -> Outcome {
-    MathVerifier::new(MathOptions::default()).compare(gold, pred)
+fn compare(gold: &str, pred: &str) -> Verdict {
+    Grader::default().grade(gold, pred)
 }
 
 proptest! {
@@ -15,8 +14,8 @@ proptest! {
     ) {
         let gold = format!("\\frac{{{a}}}{{{b}}}");
         let (multiple, other) = (format!("{}/{}", a * k, b * k), format!("{}/{}", a + d, b));
-        prop_assert_eq!(compare(&gold, &multiple), Outcome::Correct);
-        prop_assert_eq!(compare(&gold, &other), Outcome::Incorrect);
+        prop_assert_eq!(compare(&gold, &multiple), Verdict::Equal);
+        prop_assert_eq!(compare(&gold, &other), Verdict::Different);
     }
 
     #[test]
@@ -26,15 +25,15 @@ proptest! {
         let gold = format!("$(x-({a}))(x-({b}))$");
         let expanded = format!("$x^2+({})x+({})$", -(a + b), a * b);
         let wrong = format!("$x^2+({})x+({})$", -(a + b), a * b + c);
-        prop_assert_eq!(compare(&gold, &expanded), Outcome::Correct);
-        prop_assert_eq!(compare(&gold, &wrong), Outcome::Incorrect);
+        prop_assert_eq!(compare(&gold, &expanded), Verdict::Equal);
+        prop_assert_eq!(compare(&gold, &wrong), Verdict::Different);
     }
 
     #[test]
     fn roots_are_taken_out_of_squares(a in 1_i64..200, b in 2_i64..200, c in 1_i64..5) {
         let gold = format!("$\\sqrt{{{}}}$", a * a * b);
-        prop_assert_eq!(compare(&gold, &format!("${a}\\sqrt{{{b}}}$")), Outcome::Correct);
-        prop_assert_eq!(compare(&gold, &format!("${a}\\sqrt{{{}}}$", b + c)), Outcome::Incorrect);
+        prop_assert_eq!(compare(&gold, &format!("${a}\\sqrt{{{b}}}$")), Verdict::Equal);
+        prop_assert_eq!(compare(&gold, &format!("${a}\\sqrt{{{}}}$", b + c)), Verdict::Different);
     }
 
     #[test]
@@ -44,9 +43,9 @@ proptest! {
         numbers.reverse();
         let reversed = join(&numbers);
         let set = compare(&format!("$\\{{{straight}\\}}$"), &format!("$\\{{{reversed}\\}}$"));
-        prop_assert_eq!(set, Outcome::Correct);
+        prop_assert_eq!(set, Verdict::Equal);
         let tuple = compare(&format!("$({straight})$"), &format!("$({reversed})$"));
-        prop_assert_eq!(tuple == Outcome::Correct, straight == reversed);
+        prop_assert_eq!(tuple == Verdict::Equal, straight == reversed);
     }
 
     #[test]
@@ -56,17 +55,17 @@ proptest! {
         let gold = format!("${a}x+{b}y=({c})$");
         let scaled = format!("$({})={}y+{}x$", k * c, k * b, k * a);
         let changed = format!("${a}x+{b}y=({})$", c + 1);
-        prop_assert_eq!(compare(&gold, &scaled), Outcome::Correct);
-        prop_assert_eq!(compare(&gold, &changed), Outcome::Incorrect);
+        prop_assert_eq!(compare(&gold, &scaled), Verdict::Equal);
+        prop_assert_eq!(compare(&gold, &changed), Verdict::Different);
     }
 
     #[test]
     fn an_inequality_is_its_interval(a in -50_i64..50, width in 1_i64..50) {
         let (low, high) = (a, a + width);
         let gold = format!("${low} \\le x < {high}$");
-        prop_assert_eq!(compare(&gold, &format!("$[{low}, {high})$")), Outcome::Correct);
-        prop_assert_eq!(compare(&gold, &format!("$[{low}, {high}]$")), Outcome::Incorrect);
-        prop_assert_eq!(compare(&gold, &format!("$[{low}, {})$", high + 1)), Outcome::Incorrect);
+        prop_assert_eq!(compare(&gold, &format!("$[{low}, {high})$")), Verdict::Equal);
+        prop_assert_eq!(compare(&gold, &format!("$[{low}, {high}]$")), Verdict::Different);
+        prop_assert_eq!(compare(&gold, &format!("$[{low}, {})$", high + 1)), Verdict::Different);
     }
 
     #[test]

@@ -8,9 +8,9 @@
 //! polynomial of degree at most two in one variable, with `|…|` opened both ways.
 
 use super::budget::{Budget, Spent};
-use super::expr::{Comparator, Constant, Expr, Function, SetOperator};
 use super::float::Sample;
-use super::parse::is_only_symbols;
+use crate::expr::{Comparator, Constant, Expr, Function, SetOperator};
+use crate::read::is_only_symbols;
 
 type Test = Box<dyn Fn(f64) -> bool>;
 

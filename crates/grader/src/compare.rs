@@ -10,19 +10,30 @@
 //! The gold answer sets the form: a prediction may say `x = 5` for 5, and a bare 5 does for `x = 5`,
 //! but not for `2x + z = 5`. The three-valued [`Same`] keeps "cannot tell" apart from "no".
 
+mod budget;
+mod collection;
+mod exact;
+mod fingerprint;
+mod float;
+mod matrix;
+mod real_set;
+mod relation;
+mod scalar;
+
 use std::time::Duration;
 
 use num_bigint::BigInt;
 use num_traits::Zero;
 
-use super::budget::{Budget, Spent};
-use super::collection::compare_collections;
-use super::exact::exact;
-use super::expr::{Comparator, Expr};
-use super::matrix::matrix_value;
-use super::parse::{is_only_symbols, parse};
-use super::relation::compare_relations;
-use super::scalar::compare_scalars;
+use crate::expr::{Comparator, Expr};
+use crate::read::{is_only_symbols, parse};
+
+use self::budget::{Budget, Spent};
+use self::collection::compare_collections;
+use self::exact::exact;
+use self::matrix::matrix_value;
+use self::relation::compare_relations;
+use self::scalar::compare_scalars;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Same {
@@ -258,8 +269,8 @@ fn words(expr: &Expr) -> Option<String> {
     };
     match expr {
         Expr::Text(text) | Expr::Symbol(text) => Some(letters(text)),
-        Expr::Constant(super::expr::Constant::Euler) => Some("e".to_owned()),
-        Expr::Constant(super::expr::Constant::Imaginary) => Some("i".to_owned()),
+        Expr::Constant(crate::expr::Constant::Euler) => Some("e".to_owned()),
+        Expr::Constant(crate::expr::Constant::Imaginary) => Some("i".to_owned()),
         Expr::Product(items) => items.iter().map(words).collect::<Option<String>>(),
         _ => None,
     }
@@ -282,8 +293,8 @@ fn compare_words(gold: &Expr, pred: &Expr) -> Option<Same> {
 fn lowercase(expr: &Expr) -> Expr {
     expr.map(&|node| match node {
         Expr::Symbol(name) => match name.to_lowercase().as_str() {
-            "e" => Expr::Constant(super::expr::Constant::Euler),
-            "i" => Expr::Constant(super::expr::Constant::Imaginary),
+            "e" => Expr::Constant(crate::expr::Constant::Euler),
+            "i" => Expr::Constant(crate::expr::Constant::Imaginary),
             lower => Expr::Symbol(lower.to_owned()),
         },
         other => other,

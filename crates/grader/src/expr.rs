@@ -4,8 +4,8 @@
 //! matrices, relations, words. Subtraction and division are written with [`Expr::Product`] and
 //! [`Expr::Power`], so that equal things have fewer spellings.
 //!
-//! Not here: how text becomes a tree (`token.rs`, `parse.rs`) and when two trees mean the same
-//! (`equal.rs`).
+//! Not here: how text becomes a tree (`read.rs`) and when two trees mean the same
+//! (`compare.rs`).
 
 use num_bigint::BigInt;
 use num_rational::BigRational;

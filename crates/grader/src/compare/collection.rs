@@ -9,9 +9,9 @@
 //! `(1, 3)` is a pair and an open interval at once: what it is compared with decides.
 
 use super::budget::Spent;
-use super::equal::{Comparison, Same, is_assignment, is_relation, last_term};
-use super::expr::{Expr, SetOperator};
 use super::real_set::{RealSet, combine_all};
+use super::{Comparison, Same, is_assignment, is_relation, last_term};
+use crate::expr::{Expr, SetOperator};
 
 pub(crate) fn compare_collections(
     comparison: &Comparison<'_>,

@@ -5,11 +5,11 @@
 //! variable can also be compared as the set it describes.
 
 use super::budget::Spent;
-use super::equal::{Comparison, Same, is_assignment, is_equation, is_relation};
-use super::expr::{Comparator, Expr};
 use super::fingerprint::proves_proportional;
 use super::float::Sample;
 use super::real_set::RealSet;
+use super::{Comparison, Same, is_assignment, is_equation, is_relation};
+use crate::expr::{Comparator, Expr};
 
 pub(crate) fn compare_relations(
     comparison: &Comparison<'_>,

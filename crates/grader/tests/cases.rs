@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use scalerl_task::verify::math::{MathOptions, MathVerifier};
+use scalerl_grader::Grader;
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -26,8 +26,8 @@ struct Case {
 
 #[test]
 fn the_shared_cases_hold() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/answers");
-    let verifier = MathVerifier::new(MathOptions::default());
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testdata/answers");
+    let grader = Grader::default();
     let mut failures = Vec::new();
     let mut count = 0;
     let mut files: Vec<PathBuf> =
@@ -44,7 +44,7 @@ fn the_shared_cases_hold() {
             for (word, preds) in wanted {
                 for pred in preds {
                     count += 1;
-                    let found = verifier.compare(&case.gold, pred).word();
+                    let found = grader.grade(&case.gold, pred).to_string();
                     if found != word {
                         failures.push(format!(
                             "{}: {} | {pred} is {found}, not {word}",

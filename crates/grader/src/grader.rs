@@ -1,109 +1,48 @@
-//! Whether a mathematical answer is right: native, exact where it can be, bounded on any input.
+//! The grader: from two texts to a verdict.
 //!
-//! ```text
-//! completion ─ extract ─▶ candidate ─ token, parse ─▶ tree ─┐
-//! gold answer ────────────────────────────────────▶ tree ─┴─ equal ─▶ Correct | Incorrect | Undecided
-//! ```
-//!
-//! Safe by construction: the length of an answer, its nesting, the size of its numbers and the
-//! steps of a comparison are bounded; patterns run on a linear engine; a deadline closes what is
-//! left. What the grader cannot decide it calls [`Outcome::Undecided`], and a second opinion
-//! (`second_opinion.rs`) may then be asked. See `docs/grading.md`.
-
-mod boxed;
-mod budget;
-mod collection;
-mod environment;
-mod equal;
-mod exact;
-mod expr;
-mod extract;
-mod fingerprint;
-mod float;
-mod matrix;
-mod parse;
-mod parse_atom;
-mod parse_function;
-mod plain;
-mod real_set;
-mod relation;
-mod scalar;
-mod token;
-mod vocabulary;
+//! Not here: where an answer stands in a text (`find.rs`), how it is read (`read.rs`) and when two
+//! answers mean the same (`compare.rs`).
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use regex::Regex;
-use serde::{Deserialize, Serialize};
 
-use crate::outcome::Outcome;
-use equal::{Rules, Same};
-use expr::Expr;
-use extract::{Extracted, Sources, extract, read_latex};
+use crate::compare::{self, Rules, Same};
+use crate::expr::Expr;
+use crate::find::{Extracted, Sources, boxed, extract, plain, read_latex};
+use crate::options::{MatchType, Options, OptionsError};
+use crate::read::{parse, vocabulary};
+use crate::verdict::{Reason, Verdict};
 
 /// Steps a comparison may take; a hard real answer needs a few hundred.
 const STEPS: u64 = 2_000_000;
 /// Longest gold answer that is taken whole.
 const LONGEST_GOLD: usize = 2_000;
 
-/// Where an answer may be found in a text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum MatchType {
-    /// LaTeX environments and `\boxed{}`.
-    Latex,
-    /// Numbers and sums in prose.
-    Expr,
-    /// The letters A to D of a multiple choice.
-    String,
-}
-
-/// Options of the mathematical grader.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct MathOptions {
-    /// Where answers are looked for. Empty: everywhere, and a short gold answer is taken whole.
-    pub match_types: Vec<MatchType>,
-    /// Decimal places that must agree when one side is written as a decimal.
-    pub precision: u32,
-    /// Whether the names of variables matter: f(x) is not f(y).
-    pub strict: bool,
-    /// Whether an inequality may answer where the gold answer is an interval.
-    pub allow_set_relation_comp: bool,
-    /// Only what follows the last occurrence of this mark is searched. Empty: the whole text.
-    pub answer_after: String,
-    /// Time for one comparison, in milliseconds.
-    pub timeout_ms: u64,
-}
-
-impl Default for MathOptions {
-    fn default() -> Self {
-        Self {
-            match_types: Vec::new(),
-            precision: 6,
-            strict: true,
-            allow_set_relation_comp: true,
-            answer_after: "</think>".to_owned(),
-            timeout_ms: 1_000,
-        }
-    }
-}
-
-/// The native grader.
+/// Compares predictions with gold answers. Cheap to make and to clone; holds no state.
 #[derive(Debug, Clone, Default)]
-pub struct MathVerifier {
-    options: MathOptions,
+pub struct Grader {
+    options: Options,
 }
 
-impl MathVerifier {
+impl Grader {
     /// A grader with these options.
-    pub fn new(options: MathOptions) -> Self {
-        Self { options }
+    ///
+    /// # Errors
+    /// Names the first option that cannot be meant.
+    pub fn try_new(options: Options) -> Result<Self, OptionsError> {
+        options.check()?;
+        Ok(Self { options })
     }
 
-    /// Whether `pred` gives the answer `gold`.
-    pub fn compare(&self, gold: &str, pred: &str) -> Outcome {
+    /// The options it was made with.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Whether `pred`, an answer or a whole completion, gives the answer `gold`.
+    pub fn grade(&self, gold: &str, pred: &str) -> Verdict {
         let pred = self.answer_part(pred);
         if self.reads_plain()
             && let (Some(a), Some(b)) = (plain::whole_number(gold), plain::whole_number(pred))
@@ -115,14 +54,14 @@ impl MathVerifier {
         self.judge(&gold, &pred)
     }
 
-    fn numbers(&self, a: &plain::Plain, b: &plain::Plain) -> Outcome {
+    fn numbers(&self, a: &plain::Plain, b: &plain::Plain) -> Verdict {
         let read = |plain: &plain::Plain| {
-            let value = parse::parse(&plain.text).ok()?;
+            let value = parse(&plain.text).ok()?;
             Some(if plain.is_percent { Expr::Percent(Box::new(value)) } else { value })
         };
         match (read(a), read(b)) {
             (Some(a), Some(b)) => self.outcome(&a, &b),
-            _ => Outcome::undecided("a number is too long to be read"),
+            _ => Verdict::Undecided(Reason::UnreadableBoth),
         }
     }
 
@@ -180,34 +119,34 @@ impl MathVerifier {
         Extracted { value: Some(Expr::Text(text.clone())), text: Some(text), found: !is_empty }
     }
 
-    fn judge(&self, gold: &Extracted, pred: &Extracted) -> Outcome {
+    fn judge(&self, gold: &Extracted, pred: &Extracted) -> Verdict {
         if let (Some(a), Some(b)) = (&gold.text, &pred.text)
             && same_text(a, b)
         {
-            return Outcome::Correct;
+            return Verdict::Equal;
         }
         match (&gold.value, &pred.value) {
             (Some(a), Some(b)) if pred.found => self.outcome(a, b),
-            _ if !gold.found => Outcome::undecided("the gold answer has nothing to compare with"),
-            _ if !pred.found || pred.text.is_none() => Outcome::Incorrect,
+            _ if !gold.found => Verdict::Undecided(Reason::NoGold),
+            _ if !pred.found || pred.text.is_none() => Verdict::Different,
             // Words on both sides that are not the same words.
             (None, None) => words_differ(gold, pred),
-            (Some(_), _) => Outcome::undecided("the prediction cannot be read as mathematics"),
-            (None, Some(_)) => Outcome::undecided("the gold answer cannot be read as mathematics"),
+            (Some(_), _) => Verdict::Undecided(Reason::UnreadablePrediction),
+            (None, Some(_)) => Verdict::Undecided(Reason::UnreadableGold),
         }
     }
 
-    fn outcome(&self, gold: &Expr, pred: &Expr) -> Outcome {
+    fn outcome(&self, gold: &Expr, pred: &Expr) -> Verdict {
         let rules = Rules {
             decimals: self.options.precision,
             strict_names: self.options.strict,
             relation_for_set: self.options.allow_set_relation_comp,
         };
         let time = Duration::from_millis(self.options.timeout_ms);
-        match equal::compare(gold, pred, rules, STEPS, time) {
-            Same::Yes => Outcome::Correct,
-            Same::No => Outcome::Incorrect,
-            Same::Unknown => Outcome::undecided("equality could be neither proven nor refuted"),
+        match compare::compare(gold, pred, rules, STEPS, time) {
+            Same::Yes => Verdict::Equal,
+            Same::No => Verdict::Different,
+            Same::Unknown => Verdict::Undecided(Reason::Unproven),
         }
     }
 }
@@ -217,14 +156,14 @@ pub fn last_boxed(text: &str) -> Option<String> {
     boxed::last_cluster(&boxed::boxes(text), text)
 }
 
-fn words_differ(gold: &Extracted, pred: &Extracted) -> Outcome {
+fn words_differ(gold: &Extracted, pred: &Extracted) -> Verdict {
     let is_prose = |found: &Extracted| {
         found.text.as_deref().is_some_and(|text| !text.contains(['\\', '=', '<', '>', '^']))
     };
     if is_prose(gold) && is_prose(pred) {
-        Outcome::Incorrect
+        Verdict::Different
     } else {
-        Outcome::undecided("neither answer can be read as mathematics")
+        Verdict::Undecided(Reason::UnreadableBoth)
     }
 }
 

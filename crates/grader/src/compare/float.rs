@@ -10,8 +10,8 @@ use std::hash::{Hash, Hasher};
 use num_traits::ToPrimitive;
 
 use super::budget::{Budget, Spent};
-use super::expr::{Constant, Expr, Function};
 use super::fingerprint;
+use crate::expr::{Constant, Expr, Function};
 
 /// A complex number with an absolute error bound.
 #[derive(Debug, Clone, Copy, PartialEq)]

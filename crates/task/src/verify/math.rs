@@ -1,0 +1,71 @@
+//! Mathematical equality as a verifier: `scalerl-grader`, alone or with Math-Verify as a second
+//! opinion on what it cannot decide.
+
+use scalerl_grader::{Grader, Verdict};
+pub use scalerl_grader::{MatchType, Options as MathOptions, last_boxed};
+
+use crate::outcome::Outcome;
+use crate::question::Question;
+use crate::second_opinion::SecondOpinion;
+use crate::verifier::{MathWithSecondOpinion, Verifier, VerifierError};
+
+/// The native grader.
+#[derive(Debug, Clone, Default)]
+pub struct MathVerifier(Grader);
+
+impl MathVerifier {
+    /// A grader with these options.
+    pub fn try_new(options: MathOptions) -> Result<Self, VerifierError> {
+        let bad = |error: scalerl_grader::OptionsError| VerifierError::BadOption {
+            key: error.key(),
+            problem: error.to_string(),
+        };
+        Grader::try_new(options).map(Self).map_err(bad)
+    }
+
+    /// Whether `pred` gives the answer `gold`.
+    pub fn compare(&self, gold: &str, pred: &str) -> Outcome {
+        outcome(self.0.grade(gold, pred))
+    }
+}
+
+fn outcome(verdict: Verdict) -> Outcome {
+    match verdict {
+        Verdict::Equal => Outcome::Correct,
+        Verdict::Different => Outcome::Incorrect,
+        Verdict::Undecided(reason) => Outcome::undecided(reason.to_string()),
+        other => Outcome::error(format!("the grader says `{other}`, which nobody here knows")),
+    }
+}
+
+impl Verifier for MathVerifier {
+    fn verify(&self, question: &Question, completion: &str) -> Outcome {
+        self.compare(&question.answer, completion)
+    }
+}
+
+/// The native grader, then Math-Verify where it is undecided.
+pub(crate) struct MathWithSecondOpinionVerifier {
+    native: MathVerifier,
+    python: SecondOpinion,
+}
+
+impl MathWithSecondOpinionVerifier {
+    pub(crate) fn try_new(options: &MathWithSecondOpinion) -> Result<Self, VerifierError> {
+        Ok(Self {
+            native: MathVerifier::try_new(options.math.clone())?,
+            python: SecondOpinion::try_new(options.second_opinion.clone())?,
+        })
+    }
+}
+
+impl Verifier for MathWithSecondOpinionVerifier {
+    fn verify(&self, question: &Question, completion: &str) -> Outcome {
+        match self.native.verify(question, completion) {
+            Outcome::Undecided { .. } => {
+                self.python.compare(&question.answer, completion, self.native.0.options())
+            }
+            decided => decided,
+        }
+    }
+}
