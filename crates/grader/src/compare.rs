@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! relations ─ an equation up to a factor, an inequality up to a positive one, `x = 5` as 5
+//! statements ─ the same connective, parts in any order, or the same set of reals
 //! collections ─ tuples in order, lists and sets in any order, intervals as sets of reals
 //! words ─ letters only, whatever the case       matrices ─ cell by cell
 //! scalars ─ exact rationals; else a proof in a finite field; else numbers at several points
@@ -12,13 +13,17 @@
 
 mod budget;
 mod collection;
+mod evaluated;
 mod exact;
 mod fingerprint;
 mod float;
+mod logic;
 mod matrix;
+mod quantity;
 mod real_set;
 mod relation;
 mod scalar;
+mod words;
 
 use std::time::Duration;
 
@@ -28,12 +33,16 @@ use num_traits::Zero;
 use crate::expr::{Comparator, Expr};
 use crate::read::{is_only_symbols, parse};
 
+pub(crate) use self::evaluated::is_number;
+
 use self::budget::{Budget, Spent};
 use self::collection::compare_collections;
 use self::exact::exact;
+use self::logic::compare_logic;
 use self::matrix::matrix_value;
 use self::relation::compare_relations;
 use self::scalar::compare_scalars;
+use self::words::compare_words;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Same {
@@ -73,10 +82,12 @@ impl Same {
 pub(crate) struct Rules {
     /// Decimal places that count when one side is written as a decimal.
     pub(crate) decimals: u32,
-    /// Whether names of variables matter.
-    pub(crate) strict_names: bool,
+    /// Whether names of variables, brackets of sets and tuples, and bases of numerals matter.
+    pub(crate) strict: bool,
     /// Whether an inequality may answer for an interval.
     pub(crate) relation_for_set: bool,
+    /// Whether the prediction must be worked out as far as the gold answer is.
+    pub(crate) evaluated: bool,
 }
 
 pub(crate) struct Comparison<'a> {
@@ -89,7 +100,7 @@ pub(crate) fn compare(gold: &Expr, pred: &Expr, rules: Rules, steps: u64, time: 
     let comparison = Comparison { rules, budget: &budget };
     let renamed;
     let mut pred = pred;
-    if !rules.strict_names {
+    if !rules.strict {
         renamed = with_names_of(pred, gold);
         pred = &renamed;
     }
@@ -105,6 +116,15 @@ impl Comparison<'_> {
         }
         let (gold, pred) = Self::unwrap_equations(gold, pred);
         let (gold, pred) = (&gold, &pred);
+        if self.rules.evaluated && !self.is_worked_out(gold, pred)? {
+            return Ok(Same::No);
+        }
+        if let Some(same) = self.quantities(gold, pred)? {
+            return Ok(same);
+        }
+        if matches!(gold, Expr::Logic(..)) || matches!(pred, Expr::Logic(..)) {
+            return compare_logic(self, gold, pred);
+        }
         if is_relation(gold) || is_relation(pred) {
             return compare_relations(self, gold, pred);
         }
@@ -131,8 +151,12 @@ impl Comparison<'_> {
     fn single_values(&self, gold: &Expr, pred: &Expr) -> Result<Same, Spent> {
         match (gold, pred) {
             (Expr::Based(a, p), Expr::Based(b, q)) => return Ok(Same::of(a == b && p == q)),
-            // A numeral without its base: the question has named it.
-            (Expr::Based(digits, _), other) | (other, Expr::Based(digits, _)) => {
+            // Without its base a numeral means another number, unless the base is ten or the
+            // question has named it.
+            (Expr::Based(digits, base), other) | (other, Expr::Based(digits, base)) => {
+                if self.rules.strict && base != "10" {
+                    return Ok(Same::No);
+                }
                 let plain = parse(digits).map_err(|_| Spent)?;
                 return compare_scalars(self, &plain, other);
             }
@@ -146,6 +170,9 @@ impl Comparison<'_> {
                 }
             }
             _ => {}
+        }
+        if let Some(same) = self.glued_values(gold, pred)? {
+            return Ok(same);
         }
         let same = compare_scalars(self, &as_quotient(gold), &as_quotient(pred))?;
         if same == Same::Yes {
@@ -256,37 +283,6 @@ pub(crate) fn last_term(expr: Expr) -> Expr {
     match expr {
         Expr::Relation(mut terms, _) => terms.pop().unwrap_or(Expr::List(Vec::new())),
         other => other,
-    }
-}
-
-/// Letters of an answer that is only words, in lower case.
-fn words(expr: &Expr) -> Option<String> {
-    let letters = |text: &str| {
-        text.chars()
-            .filter(|c| c.is_alphanumeric())
-            .flat_map(char::to_lowercase)
-            .collect::<String>()
-    };
-    match expr {
-        Expr::Text(text) | Expr::Symbol(text) => Some(letters(text)),
-        Expr::Constant(crate::expr::Constant::Euler) => Some("e".to_owned()),
-        Expr::Constant(crate::expr::Constant::Imaginary) => Some("i".to_owned()),
-        Expr::Product(items) => items.iter().map(words).collect::<Option<String>>(),
-        _ => None,
-    }
-}
-
-/// `None` when the answers are not words.
-fn compare_words(gold: &Expr, pred: &Expr) -> Option<Same> {
-    let is_text = |expr: &Expr| {
-        matches!(expr, Expr::Text(_))
-            || matches!(expr, Expr::Product(items) if items.iter().any(|i| matches!(i, Expr::Text(_))))
-    };
-    match (words(gold), words(pred)) {
-        (Some(a), Some(b)) if !a.is_empty() && a == b => Some(Same::Yes),
-        (Some(_), Some(_)) if is_text(gold) || is_text(pred) => Some(Same::No),
-        _ if matches!(gold, Expr::Text(_)) != matches!(pred, Expr::Text(_)) => Some(Same::No),
-        _ => None,
     }
 }
 

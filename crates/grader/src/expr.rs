@@ -9,13 +9,26 @@
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
-use num_traits::Zero;
+use num_traits::{Signed, Zero};
+
+use crate::read::Unit;
 
 /// How a number was written; a decimal may be a rounding, everything else is exact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Written {
-    Exact,
+    Integer,
     Decimal,
+    /// A fraction of two integers that is none itself, a mixed number, repeating digits.
+    Fraction,
+    /// The reader carried out what the writer had left open: `6/2`, `-(-3)`, `\frac{1/2}{3}`.
+    Worked,
+}
+
+/// What joins statements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Connective {
+    And,
+    Or,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +120,8 @@ pub(crate) enum Expr {
     Call(String, Vec<Expr>),
     Percent(Box<Expr>),
     Degrees(Box<Expr>),
+    /// A value with the unit it was written with.
+    Quantity(Box<Expr>, Unit),
     /// `a ± b`; one tree for two values, opened by [`Expr::signs`].
     PlusMinus(Box<Expr>, Box<Expr>),
     /// `a : b : c`.
@@ -127,25 +142,25 @@ pub(crate) enum Expr {
     NamedSet(char),
     /// A chain: `terms[0] comparators[0] terms[1] …`.
     Relation(Vec<Expr>, Vec<Comparator>),
+    /// `p ∧ q`, `x < 1 or x > 2`.
+    Logic(Connective, Vec<Expr>),
     /// A numeral with its base as subscript: `1011_2`.
     Based(String, String),
 }
 
 impl Expr {
     pub(crate) fn integer(value: i64) -> Self {
-        Self::Number(BigRational::from_integer(BigInt::from(value)), Written::Exact)
-    }
-
-    pub(crate) fn rational(value: BigRational) -> Self {
-        Self::Number(value, Written::Exact)
+        Self::Number(BigRational::from_integer(BigInt::from(value)), Written::Integer)
     }
 
     /// `-1`, folded into a number where there is one.
     pub(crate) fn negated(self) -> Self {
         match self {
+            Self::Number(value, _) if value.is_negative() => Self::Number(-value, Written::Worked),
             Self::Number(value, written) => Self::Number(-value, written),
             Self::Percent(inner) => Self::Percent(Box::new(inner.negated())),
             Self::Degrees(inner) => Self::Degrees(Box::new(inner.negated())),
+            Self::Quantity(inner, unit) => Self::Quantity(Box::new(inner.negated()), unit),
             other => Self::product(vec![Self::integer(-1), other]),
         }
     }
@@ -154,15 +169,23 @@ impl Expr {
         Self::Power(Box::new(self), Box::new(Self::integer(-1)))
     }
 
-    /// A quotient; of two integers it is a number at once.
+    /// A quotient; of two exact numbers it is a number at once.
     pub(crate) fn quotient(self, divisor: Self) -> Self {
-        if let (Self::Number(a, Written::Exact), Self::Number(b, Written::Exact)) =
-            (&self, &divisor)
-            && !b.is_zero()
-        {
-            return Self::rational(a / b);
+        match (self, divisor) {
+            (Self::Number(a, p), Self::Number(b, q))
+                if p != Written::Decimal && q != Written::Decimal && !b.is_zero() =>
+            {
+                let value = a / b;
+                let is_fraction =
+                    (p, q) == (Written::Integer, Written::Integer) && !value.is_integer();
+                let written = if is_fraction { Written::Fraction } else { Written::Worked };
+                Self::Number(value, written)
+            }
+            (Self::Quantity(inner, unit), divisor) => {
+                Self::Quantity(Box::new(inner.quotient(divisor)), unit)
+            }
+            (dividend, divisor) => Self::product(vec![dividend, divisor.inverse()]),
         }
-        Self::product(vec![self, divisor.inverse()])
     }
 
     pub(crate) fn product(factors: Vec<Self>) -> Self {
@@ -197,9 +220,10 @@ impl Expr {
             | Self::List(items)
             | Self::Tuple(items)
             | Self::Set(items)
+            | Self::Logic(_, items)
             | Self::Relation(items, _) => items.iter().collect(),
             Self::Matrix(rows) => rows.iter().flatten().collect(),
-            Self::Percent(inner) | Self::Degrees(inner) => vec![inner],
+            Self::Percent(inner) | Self::Degrees(inner) | Self::Quantity(inner, _) => vec![inner],
             Self::Power(a, b) | Self::PlusMinus(a, b) | Self::SetOperation(_, a, b) => vec![a, b],
             Self::Interval { low, high, .. } => vec![low, high],
         }
@@ -226,8 +250,10 @@ impl Expr {
             Self::Set(items) => Self::Set(all(items)),
             Self::Relation(items, comparators) => Self::Relation(all(items), comparators.clone()),
             Self::Matrix(rows) => Self::Matrix(rows.iter().map(|row| all(row)).collect()),
+            Self::Logic(connective, items) => Self::Logic(*connective, all(items)),
             Self::Percent(inner) => Self::Percent(one(inner)),
             Self::Degrees(inner) => Self::Degrees(one(inner)),
+            Self::Quantity(inner, unit) => Self::Quantity(one(inner), unit.clone()),
             Self::Power(a, b) => Self::Power(one(a), one(b)),
             Self::PlusMinus(a, b) => Self::PlusMinus(one(a), one(b)),
             Self::SetOperation(operator, a, b) => Self::SetOperation(*operator, one(a), one(b)),
@@ -277,6 +303,11 @@ impl Expr {
         for child in self.children() {
             child.collect_symbols(names);
         }
+    }
+
+    /// Whether it has a name in it, so that its value depends on something.
+    pub(crate) fn has_names(&self) -> bool {
+        self.any(&|node| matches!(node, Self::Symbol(_) | Self::Text(_) | Self::Call(..)))
     }
 
     /// Sets, tuples, intervals and lists, which are compared by their elements.

@@ -15,16 +15,20 @@
 //! Not here: reading a candidate (`read.rs`).
 
 pub(crate) mod boxed;
+mod candidate;
 mod environment;
 pub(crate) mod plain;
 
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use regex::Regex;
 
 use crate::expr::Expr;
-use crate::read::parse;
 
+pub(crate) use self::candidate::{plain_value, read_latex};
+
+use self::candidate::{Candidate, Placed};
 use self::environment::{Environments, Group, Wanted};
 use self::plain::Plain;
 
@@ -54,33 +58,24 @@ pub(crate) struct Sources {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Extracted {
     pub(crate) value: Option<Expr>,
+    /// The text the value was read from.
+    pub(crate) read_from: Option<String>,
     /// The best candidate as text; equal texts are equal answers even when nobody can read them.
     pub(crate) text: Option<String>,
     /// Whether anything was there to be read.
     pub(crate) found: bool,
 }
 
-enum Candidate {
-    Latex(Vec<(String, bool)>),
-    Plain(Plain),
-    Choice(char),
-}
-
-struct Placed {
-    start: usize,
-    end: usize,
-    candidate: Candidate,
-}
-
-impl Placed {
-    fn is_plain(&self) -> bool {
-        matches!(self.candidate, Candidate::Plain(_))
+impl Extracted {
+    /// A text that is the answer itself.
+    pub(crate) fn whole(text: String, read: impl FnOnce(&str) -> Option<Expr>) -> Self {
+        Self {
+            value: read(&text),
+            read_from: Some(text.clone()),
+            found: !text.is_empty(),
+            text: Some(text),
+        }
     }
-}
-
-/// LaTeX with a command in it, as opposed to prose between two dollar signs.
-fn is_formula(candidate: &Candidate) -> bool {
-    matches!(candidate, Candidate::Latex(parts) if parts.iter().any(|(text, _)| text.contains('\\')))
 }
 
 fn pattern(text: &str) -> Regex {
@@ -98,26 +93,27 @@ pub(crate) fn extract(text: &str, sources: Sources) -> Extracted {
     let text = tail(text);
     let mut result = Extracted::default();
     let finder = Finder { text, environments: Environments::new(text), sources };
-    let mut unread: Vec<std::ops::Range<usize>> = Vec::new();
+    let mut unread: Vec<Range<usize>> = Vec::new();
     for rank in 0..=5 {
         let mut placed = finder.candidates(rank);
         // Last end first; of two that end together the longer one.
         placed.sort_by_key(|p| (std::cmp::Reverse(p.end), p.start));
         for placed in placed.into_iter().take(MOST_TRIED) {
             result.found = true;
-            if placed.is_plain() && unread.iter().any(|span| span.contains(&placed.end)) {
+            if unread.iter().any(|span| placed.is_inside(span)) {
                 continue;
             }
-            let (value, text) = read(&placed.candidate);
+            let (value, text) = placed.read(text);
             if result.text.is_none() && !text.trim().is_empty() {
-                result.text = Some(text);
+                result.text = Some(text.clone());
             }
             if value.is_some() {
                 result.value = value;
+                result.read_from = Some(text);
                 return result;
             }
             // The 1 of a `\sum_{k=1}` that nobody can read is not the answer.
-            if !placed.is_plain() && is_formula(&placed.candidate) {
+            if placed.is_formula() {
                 unread.push(placed.start..placed.end + 1);
             }
         }
@@ -131,51 +127,6 @@ fn tail(text: &str) -> &str {
         start += 1;
     }
     &text[start..]
-}
-
-fn read(candidate: &Candidate) -> (Option<Expr>, String) {
-    match candidate {
-        Candidate::Choice(letter) => (Some(Expr::Text(letter.to_string())), letter.to_string()),
-        Candidate::Plain(plain) => {
-            let value = parse(&plain.text).ok();
-            (value.map(|value| percent(value, plain.is_percent)), plain.text.clone())
-        }
-        Candidate::Latex(parts) => {
-            let values: Vec<Option<Expr>> = parts
-                .iter()
-                .map(|(text, is_percent)| read_latex(text).map(|value| percent(value, *is_percent)))
-                .collect();
-            let text =
-                parts.iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>().join(" and ");
-            if values.len() > 1 && values.iter().all(Option::is_some) {
-                let elements = values.into_iter().flatten().flat_map(|value| match value {
-                    Expr::List(items) => items,
-                    other => vec![other],
-                });
-                return (Some(Expr::List(elements.collect())), text);
-            }
-            (values.into_iter().next().flatten(), parts[0].0.clone())
-        }
-    }
-}
-
-fn percent(value: Expr, is_percent: bool) -> Expr {
-    if is_percent && !matches!(value, Expr::Percent(_)) {
-        Expr::Percent(Box::new(value))
-    } else {
-        value
-    }
-}
-
-/// Reads LaTeX; of a chain of equations that cannot be read whole, the last part.
-pub(crate) fn read_latex(text: &str) -> Option<Expr> {
-    if let Ok(value) = parse(text) {
-        return Some(value);
-    }
-    if text.contains([',', ';']) || text.matches('=').count() < 2 {
-        return None;
-    }
-    parse(text.rsplit('=').next()?).ok()
 }
 
 struct Finder<'a> {
@@ -235,17 +186,18 @@ impl Finder<'_> {
         let start = self.text.len() - rest.len();
         let mut found = Vec::new();
         if self.sources.latex {
-            found.extend(self.environments.group_at(start, Wanted::Any).as_ref().map(place_group));
+            found
+                .extend(self.environments.group_at(start, Wanted::Any).as_ref().map(Placed::group));
         }
         if self.sources.plain {
             // The pattern wants the blank before the number.
             let plain = plain::first_after(self.window(at), at).filter(|p| p.start <= start);
-            found.extend(plain.map(place_plain));
+            found.extend(plain.map(|plain| self.place_plain(plain)));
         }
         if self.sources.choice
             && let Some(captures) = CHOICE.captures_at(self.window(at), at)
         {
-            found.extend(place_choice(&captures).filter(|p| p.start <= start));
+            found.extend(Placed::choice(&captures).filter(|p| p.start <= start));
         }
         found
     }
@@ -272,7 +224,7 @@ impl Finder<'_> {
             return Vec::new();
         }
         let mut found: Vec<Placed> =
-            self.environments.all(Wanted::Boxed).iter().map(place_group).collect();
+            self.environments.all(Wanted::Boxed).iter().map(Placed::group).collect();
         let parts = boxed::boxes(self.text);
         if let (Some(first), Some(content)) =
             (parts.first(), boxed::last_cluster(&parts, self.text))
@@ -298,15 +250,15 @@ impl Finder<'_> {
                 }
             }
             if self.sources.latex {
-                found.extend(self.group_within(from, 50).as_ref().map(place_group));
+                found.extend(self.group_within(from, 50).as_ref().map(Placed::group));
             }
             if self.sources.plain {
-                found.extend(self.plain_within(from).map(place_plain));
+                found.extend(self.plain_within(from).map(|plain| self.place_plain(plain)));
             }
             if self.sources.choice
                 && let Some(captures) = CHOICE.captures_at(self.window(from), from)
             {
-                found.extend(place_choice(&captures).filter(|p| p.start <= from + 50));
+                found.extend(Placed::choice(&captures).filter(|p| p.start <= from + 50));
             }
         }
         found
@@ -348,31 +300,27 @@ impl Finder<'_> {
         None
     }
 
+    /// A number with those it is enumerated with; where only some kinds of answers are looked for,
+    /// as Math-Verify does, each number stands for itself.
+    fn place_plain(&self, plain: Plain) -> Placed {
+        let plain = if self.sources.marked { plain::with_further(plain, self.text) } else { plain };
+        Placed::plain(plain)
+    }
+
     fn anything(&self) -> Vec<Placed> {
         let mut found = Vec::new();
         if self.sources.latex {
-            found.extend(self.environments.all(Wanted::Any).iter().map(place_group));
+            found.extend(self.environments.all(Wanted::Any).iter().map(Placed::group));
         }
         if self.sources.plain {
-            found.extend(plain::all(self.text).into_iter().map(place_plain));
+            let mut numbers = plain::all(self.text);
+            numbers.sort_by_key(|plain| std::cmp::Reverse(plain.end));
+            numbers.truncate(MOST_TRIED + plain::MOST_FURTHER);
+            found.extend(numbers.into_iter().map(|plain| self.place_plain(plain)));
         }
         if self.sources.choice {
-            found.extend(CHOICE.captures_iter(self.text).filter_map(|c| place_choice(&c)));
+            found.extend(CHOICE.captures_iter(self.text).filter_map(|c| Placed::choice(&c)));
         }
         found
     }
-}
-
-fn place_group(group: &Group) -> Placed {
-    Placed { start: group.start, end: group.end, candidate: Candidate::Latex(group.contents()) }
-}
-
-fn place_plain(plain: Plain) -> Placed {
-    Placed { start: plain.start, end: plain.end, candidate: Candidate::Plain(plain) }
-}
-
-fn place_choice(captures: &regex::Captures<'_>) -> Option<Placed> {
-    let letter = captures.get(1)?;
-    let candidate = Candidate::Choice(letter.as_str().chars().next()?);
-    Some(Placed { start: letter.start(), end: letter.end(), candidate })
 }

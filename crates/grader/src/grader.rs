@@ -10,9 +10,9 @@ use regex::Regex;
 
 use crate::compare::{self, Rules, Same};
 use crate::expr::Expr;
-use crate::find::{Extracted, Sources, boxed, extract, plain, read_latex};
+use crate::find::{Extracted, Sources, boxed, extract, plain, plain_value, read_latex};
 use crate::options::{MatchType, Options, OptionsError};
-use crate::read::{parse, vocabulary};
+use crate::read::vocabulary;
 use crate::verdict::{Reason, Verdict};
 
 /// Steps a comparison may take; a hard real answer needs a few hundred.
@@ -43,6 +43,25 @@ impl Grader {
 
     /// Whether `pred`, an answer or a whole completion, gives the answer `gold`.
     pub fn grade(&self, gold: &str, pred: &str) -> Verdict {
+        self.grade_answer_to("", gold, pred)
+    }
+
+    /// The same, knowing what was asked: with [`Options::evaluated`] a formula that stands in the
+    /// question is no answer, unless the gold answer stands there too.
+    ///
+    /// ```
+    /// use scalerl_grader::{Grader, Options, Verdict};
+    ///
+    /// let mut options = Options::default();
+    /// options.evaluated = true;
+    /// let grader = Grader::try_new(options)?;
+    /// let question = "Expand $(x+1)(x-1)$.";
+    /// let repeated = "\\boxed{(x+1)(x-1)}";
+    /// assert_eq!(grader.grade_answer_to(question, "x^2-1", repeated), Verdict::Different);
+    /// assert_eq!(grader.grade_answer_to(question, "x^2-1", "\\boxed{-1+x^2}"), Verdict::Equal);
+    /// # Ok::<(), scalerl_grader::OptionsError>(())
+    /// ```
+    pub fn grade_answer_to(&self, question: &str, gold: &str, pred: &str) -> Verdict {
         let pred = self.answer_part(pred);
         if self.reads_plain()
             && let (Some(a), Some(b)) = (plain::whole_number(gold), plain::whole_number(pred))
@@ -51,15 +70,15 @@ impl Grader {
         }
         let gold = self.extract_gold(gold);
         let pred = self.extract_pred(pred);
-        self.judge(&gold, &pred)
+        let verdict = self.judge(&gold, &pred);
+        if verdict == Verdict::Equal && self.options.evaluated && repeats(question, &gold, &pred) {
+            return Verdict::Different;
+        }
+        verdict
     }
 
     fn numbers(&self, a: &plain::Plain, b: &plain::Plain) -> Verdict {
-        let read = |plain: &plain::Plain| {
-            let value = parse(&plain.text).ok()?;
-            Some(if plain.is_percent { Expr::Percent(Box::new(value)) } else { value })
-        };
-        match (read(a), read(b)) {
+        match (plain_value(a, ""), plain_value(b, "")) {
             (Some(a), Some(b)) => self.outcome(&a, &b),
             _ => Verdict::Undecided(Reason::UnreadableBoth),
         }
@@ -95,19 +114,19 @@ impl Grader {
     fn extract_gold(&self, gold: &str) -> Extracted {
         if self.options.match_types.is_empty() && is_bare(gold) {
             let text = gold.trim().to_owned();
-            return Extracted { value: read_latex(&text), text: Some(text), found: true };
+            return Extracted::whole(text, read_latex);
         }
         extract(gold, self.sources())
     }
 
     fn extract_pred(&self, pred: &str) -> Extracted {
         let is_whole = self.options.match_types.is_empty() && is_bare(pred) && !has_words(pred);
-        if is_whole && let Some(value) = read_latex(pred.trim()) {
-            return Extracted {
-                value: Some(value),
-                text: Some(pred.trim().to_owned()),
-                found: true,
-            };
+        if is_whole {
+            let whole = Extracted::whole(pred.trim().to_owned(), read_latex);
+            // The 1 of a formula that nobody can read is not the answer.
+            if whole.value.is_some() || pred.contains('\\') {
+                return whole;
+            }
         }
         let found = extract(pred, self.sources());
         if found.found || !self.options.match_types.is_empty() || pred.len() > LONGEST_GOLD {
@@ -115,8 +134,7 @@ impl Grader {
         }
         // Words alone: `Tuesday`.
         let text = pred.trim().trim_end_matches('.').to_owned();
-        let is_empty = text.is_empty();
-        Extracted { value: Some(Expr::Text(text.clone())), text: Some(text), found: !is_empty }
+        Extracted::whole(text, |text| Some(Expr::Text(text.to_owned())))
     }
 
     fn judge(&self, gold: &Extracted, pred: &Extracted) -> Verdict {
@@ -131,6 +149,10 @@ impl Grader {
             _ if !pred.found || pred.text.is_none() => Verdict::Different,
             // Words on both sides that are not the same words.
             (None, None) => words_differ(gold, pred),
+            // What nobody can read is no number.
+            (Some(gold), _) if self.options.evaluated && compare::is_number(gold) => {
+                Verdict::Different
+            }
             (Some(_), _) => Verdict::Undecided(Reason::UnreadablePrediction),
             (None, Some(_)) => Verdict::Undecided(Reason::UnreadableGold),
         }
@@ -139,8 +161,9 @@ impl Grader {
     fn outcome(&self, gold: &Expr, pred: &Expr) -> Verdict {
         let rules = Rules {
             decimals: self.options.precision,
-            strict_names: self.options.strict,
+            strict: self.options.strict,
             relation_for_set: self.options.allow_set_relation_comp,
+            evaluated: self.options.evaluated,
         };
         let time = Duration::from_millis(self.options.timeout_ms);
         match compare::compare(gold, pred, rules, STEPS, time) {
@@ -154,6 +177,22 @@ impl Grader {
 /// The content of the last `\boxed{}` of a text, with those that belong to it.
 pub fn last_boxed(text: &str) -> Option<String> {
     boxed::last_cluster(&boxed::boxes(text), text)
+}
+
+/// Shortest formula that counts as repeated; shorter ones stand in every text.
+const SHORTEST_REPEATED: usize = 5;
+
+/// Whether the prediction is a formula of the question that the gold answer is not.
+fn repeats(question: &str, gold: &Extracted, pred: &Extracted) -> bool {
+    let (Some(value), Some(text)) = (&pred.value, &pred.read_from) else { return false };
+    if question.is_empty() || !value.has_names() || matches!(value, Expr::Text(_)) {
+        return false;
+    }
+    let (question, text) = (without_layout(question), without_layout(text));
+    let gold = gold.text.as_deref().map(without_layout).unwrap_or_default();
+    let is_formula = text.len() >= SHORTEST_REPEATED
+        && text.contains(['+', '-', '*', '/', '^', '=', '<', '>', '(', '\\']);
+    is_formula && gold != text && question.contains(&text) && !question.contains(&gold)
 }
 
 fn words_differ(gold: &Extracted, pred: &Extracted) -> Verdict {
@@ -185,27 +224,44 @@ static COMMAND_WORDS: LazyLock<Regex> = LazyLock::new(|| {
         .unwrap_or_else(|error| panic!("a pattern of this file is wrong: {error}"))
 });
 
-/// Prose: a run of four letters that is neither a command nor a known word.
+/// Short words that no answer consists of.
+const PROSE: &[&str] = &["it", "is", "the", "so", "we", "are", "get", "has", "was", "of", "to"];
+
+/// Prose: a run of four letters that is neither a command nor a known word, or a word of [`PROSE`].
 fn has_words(text: &str) -> bool {
+    let is_prose = |word: &str| PROSE.iter().any(|prose| prose.eq_ignore_ascii_case(word));
     COMMAND_WORDS
         .replace_all(text, " ")
         .split(|c: char| !c.is_ascii_alphabetic())
-        .any(|word| word.len() >= 4 && vocabulary::word_command(word).is_none())
+        .any(|word| (word.len() >= 4 && vocabulary::word_command(word).is_none()) || is_prose(word))
 }
 
-/// The same characters, blanks and layout aside.
+/// The same characters, blanks and layout aside; a blank between two digits counts.
 fn same_text(a: &str, b: &str) -> bool {
-    let plain = |text: &str| {
-        let text: String = text
-            .replace("\\left", "")
-            .replace("\\right", "")
-            .replace("\\!", "")
-            .replace("\\,", "")
-            .chars()
-            .filter(|c| !c.is_whitespace() && !matches!(c, '$' | '"'))
-            .collect();
-        text.trim_end_matches('.').to_owned()
-    };
-    let (a, b) = (plain(a), plain(b));
+    let (a, b) = (without_layout(a), without_layout(b));
     !a.is_empty() && a == b
+}
+
+fn without_layout(text: &str) -> String {
+    let text = text
+        .replace("\\left", "")
+        .replace("\\right", "")
+        .replace("\\!", "")
+        .replace("\\,", " ")
+        .replace(['$', '"'], "");
+    let mut plain = String::with_capacity(text.len());
+    let mut has_blank = false;
+    for c in text.chars() {
+        if c.is_whitespace() {
+            has_blank = true;
+            continue;
+        }
+        if has_blank && c.is_ascii_digit() && plain.ends_with(|c: char| c.is_ascii_digit()) {
+            plain.push(' ');
+        }
+        has_blank = false;
+        plain.push(c);
+    }
+    plain.truncate(plain.trim_end_matches('.').len());
+    plain
 }

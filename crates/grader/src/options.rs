@@ -26,6 +26,11 @@ pub enum MatchType {
 /// options.precision = 4;
 /// let grader = Grader::try_new(options)?;
 /// assert_eq!(grader.grade("1/3", "0.3333"), Verdict::Equal);
+///
+/// let mut options = Options::default();
+/// options.evaluated = true;
+/// let grader = Grader::try_new(options)?;
+/// assert_eq!(grader.grade("228", "\\boxed{56 + 52 + 72 + 48}"), Verdict::Different);
 /// # Ok::<(), scalerl_grader::OptionsError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,8 +41,13 @@ pub struct Options {
     pub match_types: Vec<MatchType>,
     /// Decimal places that must agree when one side is written as a decimal; at most 50.
     pub precision: u32,
-    /// Whether the names of variables matter: f(x) is not f(y).
+    /// Whether names of variables, brackets and bases matter: `f(x)` is not `f(y)`, `\{1, 2\}` is
+    /// not `(1, 2)`, `1010_2` is not 1010.
     pub strict: bool,
+    /// Whether the prediction must be worked out as far as the gold answer is: a number where that
+    /// is a number (`56 + 52` is none), no arithmetic left to do, and not a formula of the question.
+    /// For training, where a policy is paid by the verdict.
+    pub evaluated: bool,
     /// Whether an inequality may answer where the gold answer is an interval.
     pub allow_set_relation_comp: bool,
     /// Only what follows the last occurrence of this mark is searched. Empty: the whole text.
@@ -52,6 +62,7 @@ impl Default for Options {
             match_types: Vec::new(),
             precision: 6,
             strict: true,
+            evaluated: false,
             allow_set_relation_comp: true,
             answer_after: "</think>".to_owned(),
             timeout_ms: 1_000,

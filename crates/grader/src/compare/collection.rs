@@ -1,10 +1,11 @@
 //! Tuples, lists, sets and intervals.
 //!
-//! | gold \ prediction | tuple | list or set | interval |
-//! |---|---|---|---|
-//! | tuple | in order | in the order written | as an open interval |
-//! | list or set | any order | any order, repeats ignored | as a set of reals |
-//! | interval | as an open interval | as a set of reals | ends and brackets |
+//! | gold \ prediction | tuple | list | set | interval |
+//! |---|---|---|---|---|
+//! | tuple | in order | in the order written | never (strict) | as an open interval |
+//! | list | any order | any order, repeats ignored | any order | as a set of reals |
+//! | set | never (strict) | any order | any order, repeats ignored | as a set of reals |
+//! | interval | as an open interval | as a set of reals | as a set of reals | ends and brackets |
 //!
 //! `(1, 3)` is a pair and an open interval at once: what it is compared with decides.
 
@@ -27,6 +28,11 @@ pub(crate) fn compare_collections(
                 return Ok(Same::No);
             }
             Ok(comparison.same(a, c)?.and(comparison.same(b, d)?))
+        }
+        (Expr::Tuple(_), Expr::Set(_)) | (Expr::Set(_), Expr::Tuple(_))
+            if comparison.rules.strict =>
+        {
+            Ok(Same::No)
         }
         (Expr::Tuple(a), Expr::Tuple(b) | Expr::List(b) | Expr::Set(b)) => {
             in_order(comparison, a, b)
@@ -88,7 +94,11 @@ fn in_order(comparison: &Comparison<'_>, a: &[Expr], b: &[Expr]) -> Result<Same,
 }
 
 /// Each element of either side has an equal on the other.
-fn any_order(comparison: &Comparison<'_>, a: &[Expr], b: &[Expr]) -> Result<Same, Spent> {
+pub(super) fn any_order(
+    comparison: &Comparison<'_>,
+    a: &[Expr],
+    b: &[Expr],
+) -> Result<Same, Spent> {
     if a.is_empty() || b.is_empty() {
         return Ok(Same::of(a.is_empty() && b.is_empty()));
     }

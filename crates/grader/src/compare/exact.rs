@@ -23,7 +23,7 @@ pub(crate) fn exact(expr: &Expr, budget: &Budget) -> Result<Option<BigRational>,
         Expr::Sum(items) => fold(items, budget, BigRational::zero(), |a, b| a + b)?,
         Expr::Product(items) => fold(items, budget, BigRational::one(), |a, b| a * b)?,
         Expr::Percent(inner) => exact(inner, budget)?.map(|value| value / BigInt::from(100)),
-        Expr::Degrees(inner) => exact(inner, budget)?,
+        Expr::Degrees(inner) | Expr::Quantity(inner, _) => exact(inner, budget)?,
         Expr::Power(base, exponent) => match (exact(base, budget)?, exact(exponent, budget)?) {
             (Some(base), Some(exponent)) => power(&base, &exponent, budget)?,
             _ => None,

@@ -16,7 +16,7 @@ use num_traits::{One, Signed, ToPrimitive, Zero};
 
 use super::budget::{Budget, Spent};
 use super::exact::exact;
-use crate::expr::{Constant, Expr};
+use crate::expr::{Constant, Expr, Written};
 
 const PRIME: u64 = (1 << 61) - 1;
 
@@ -90,7 +90,7 @@ impl Point {
             Expr::Percent(inner) => self
                 .evaluate(inner, budget)?
                 .map(|value| Residue { denominator: multiply(value.denominator, 100), ..value }),
-            Expr::Degrees(inner) => self.evaluate(inner, budget)?,
+            Expr::Degrees(inner) | Expr::Quantity(inner, _) => self.evaluate(inner, budget)?,
             Expr::Sum(items) => {
                 let mut total = Residue::whole(0);
                 for item in items {
@@ -132,7 +132,7 @@ impl Point {
             if let Some(value) =
                 exact(&Expr::Power(Box::new(base.clone()), Box::new(exponent.clone())), budget)?
             {
-                return self.evaluate(&Expr::rational(value), budget);
+                return self.evaluate(&Expr::Number(value, Written::Worked), budget);
             }
             return self.opaque(&"power", &[base.clone(), exponent.clone()], budget);
         };

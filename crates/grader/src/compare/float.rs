@@ -143,7 +143,7 @@ impl Sample {
             Expr::Percent(inner) => {
                 self.evaluate(inner, budget)?.and_then(|value| value.times(Value::real(0.01)))
             }
-            Expr::Degrees(inner) => self.evaluate(inner, budget)?,
+            Expr::Degrees(inner) | Expr::Quantity(inner, _) => self.evaluate(inner, budget)?,
             Expr::Sum(items) => self.fold(items, Value::real(0.0), Value::plus, budget)?,
             Expr::Product(items) => self.fold(items, Value::real(1.0), Value::times, budget)?,
             Expr::Ratio(items) if items.len() == 2 => {

@@ -1,7 +1,7 @@
 //! The value of a matrix expression: products, sums and multiples worked out cell by cell.
 
 use super::budget::{Budget, Spent};
-use crate::expr::Expr;
+use crate::expr::{Expr, Written};
 
 type Rows = Vec<Vec<Expr>>;
 
@@ -63,7 +63,15 @@ fn product(items: &[Expr], budget: &Budget) -> Result<Option<Rows>, Spent> {
             return rows;
         }
         let factor = Expr::product(scalars);
-        let scaled = |cell: Expr| Expr::product(vec![factor.clone(), cell]);
+        let scaled = |cell: Expr| match (&factor, &cell) {
+            // A factor before a matrix is the usual way to write its cells.
+            (Expr::Number(a, _), Expr::Number(b, _)) => {
+                let value = a * b;
+                let is_integer = value.is_integer();
+                Expr::Number(value, if is_integer { Written::Integer } else { Written::Fraction })
+            }
+            _ => Expr::product(vec![factor.clone(), cell]),
+        };
         rows.into_iter().map(|row| row.into_iter().map(scaled).collect()).collect()
     }))
 }

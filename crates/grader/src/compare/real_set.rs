@@ -9,7 +9,7 @@
 
 use super::budget::{Budget, Spent};
 use super::float::Sample;
-use crate::expr::{Comparator, Constant, Expr, Function, SetOperator};
+use crate::expr::{Comparator, Connective, Constant, Expr, Function, SetOperator};
 use crate::read::is_only_symbols;
 
 type Test = Box<dyn Fn(f64) -> bool>;
@@ -48,6 +48,7 @@ impl RealSet {
                 Ok(Some(combine(*operator, a, b)))
             }
             Expr::Relation(terms, comparators) => relation(terms, comparators, budget),
+            Expr::Logic(connective, items) => statements(*connective, items, budget),
             _ => Ok(None),
         }
     }
@@ -149,6 +150,32 @@ fn combine(operator: SetOperator, a: RealSet, b: RealSet) -> RealSet {
 /// All of several sets, or any of them.
 pub(crate) fn combine_all(operator: SetOperator, sets: Vec<RealSet>) -> Option<RealSet> {
     sets.into_iter().reduce(|a, b| combine(operator, a, b))
+}
+
+/// Conditions together. An `and` that nothing can satisfy was meant as an `or`: `x < 1 and x > 2`.
+fn statements(
+    connective: Connective,
+    items: &[Expr],
+    budget: &Budget,
+) -> Result<Option<RealSet>, Spent> {
+    let combined = |operator: SetOperator| -> Result<Option<RealSet>, Spent> {
+        let mut sets = Vec::new();
+        for item in items {
+            match RealSet::read(item, budget)? {
+                Some(set) => sets.push(set),
+                None => return Ok(None),
+            }
+        }
+        Ok(combine_all(operator, sets))
+    };
+    if connective == Connective::And {
+        let both = combined(SetOperator::Intersection)?;
+        let nothing = RealSet::new(Vec::new(), |_| false);
+        if both.as_ref().is_none_or(|both| !both.equals(&nothing)) {
+            return Ok(both);
+        }
+    }
+    combined(SetOperator::Union)
 }
 
 fn relation(

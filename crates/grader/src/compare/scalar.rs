@@ -2,7 +2,7 @@
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
-use num_traits::{Signed, Zero, pow};
+use num_traits::{One, Signed, Zero, pow};
 
 use super::budget::Spent;
 use super::exact::{bits, divides_by_zero, exact};
@@ -54,7 +54,7 @@ fn values(comparison: &Comparison<'_>, gold: &Expr, pred: &Expr) -> Result<Same,
     if proves_equal(gold, pred, budget)? {
         return Ok(Same::Yes);
     }
-    if has_decimal && !has_names(gold) && !has_names(pred) {
+    if has_decimal && !gold.has_names() && !pred.has_names() {
         let sample = Sample { seed: 1, signed: false, bound: None };
         let (a, b) = (sample.evaluate(gold, budget)?, sample.evaluate(pred, budget)?);
         return Ok(match (a, b) {
@@ -65,15 +65,11 @@ fn values(comparison: &Comparison<'_>, gold: &Expr, pred: &Expr) -> Result<Same,
     measured(comparison, gold, pred)
 }
 
-fn has_names(expr: &Expr) -> bool {
-    expr.any(&|node| matches!(node, Expr::Symbol(_) | Expr::Text(_) | Expr::Call(..)))
-}
-
 /// A bare decimal, perhaps a percentage: the only thing that may be a rounding.
 fn is_decimal(expr: &Expr) -> bool {
     match expr {
         Expr::Number(_, written) => *written == Written::Decimal,
-        Expr::Percent(inner) | Expr::Degrees(inner) => is_decimal(inner),
+        Expr::Percent(inner) | Expr::Degrees(inner) | Expr::Quantity(inner, _) => is_decimal(inner),
         Expr::Product(items) => match items.as_slice() {
             [sign, value] if *sign == Expr::integer(-1) => is_decimal(value),
             _ => false,
@@ -89,14 +85,15 @@ fn rounds_equal(a: &BigRational, b: &BigRational, decimals: u32) -> bool {
     }
     // Below the last place that counts everything rounds to 0; a thousandth must still agree.
     let larger = if a.abs() > b.abs() { a.abs() } else { b.abs() };
-    larger.is_zero() || (a - b).abs() * BigInt::from(1_000) <= larger
+    let is_small = &larger * BigInt::from(1_000) < BigRational::one();
+    !is_small || larger.is_zero() || (a - b).abs() * BigInt::from(1_000) <= larger
 }
 
 fn rounds_near(a: Value, b: Value, decimals: u32) -> bool {
     let unit = 0.1_f64.powi(decimals.min(12).cast_signed());
     let distance = (a.re - b.re).hypot(a.im - b.im);
     let size = a.re.hypot(a.im).max(b.re.hypot(b.im));
-    distance <= 0.5 * unit + 1e-14 * size && distance <= 1e-3 * size
+    distance <= 0.5 * unit + 1e-14 * size && (size >= 1e-3 || distance <= 1e-3 * size)
 }
 
 /// Agreement at several points, with an eye on rounding; disagreement at one decides.
@@ -104,7 +101,7 @@ fn measured(comparison: &Comparison<'_>, gold: &Expr, pred: &Expr) -> Result<Sam
     let budget = comparison.budget;
     let mut agreements = 0;
     let mut is_unclear = false;
-    let count = if has_names(gold) || has_names(pred) { SAMPLES } else { 1 };
+    let count = if gold.has_names() || pred.has_names() { SAMPLES } else { 1 };
     for seed in 0..count {
         let sample = Sample { seed: 0x5eed + seed, signed: seed % 2 == 1, bound: None };
         let (a, b) = (sample.evaluate(gold, budget)?, sample.evaluate(pred, budget)?);
@@ -120,7 +117,10 @@ fn measured(comparison: &Comparison<'_>, gold: &Expr, pred: &Expr) -> Result<Sam
     }
     let needed = if count == 1 { 1 } else { 3 };
     let is_wide = |expr: &Expr| {
-        expr.any(&|node| matches!(node, Expr::Number(value, Written::Exact) if bits(value) > WIDE))
+        expr.any(&|node| {
+            matches!(node, Expr::Number(value, written)
+            if *written != Written::Decimal && bits(value) > WIDE)
+        })
     };
     if is_unclear || agreements < needed || is_wide(gold) || is_wide(pred) {
         return Ok(Same::Unknown);

@@ -87,8 +87,12 @@ pub(crate) fn last_cluster(parts: &[BoxedPart], text: &str) -> Option<String> {
     let mut next = last;
     for part in parts[..parts.len() - 1].iter().rev() {
         let between = &text[part.end.min(next.start)..next.start];
-        let is_joined = between.contains([',', ';'])
-            || between.split(|c: char| !c.is_ascii_alphabetic()).any(|w| w == "and" || w == "or");
+        // A new sentence is a new answer.
+        let is_joined = !between.contains(". ")
+            && (between.contains([',', ';'])
+                || between
+                    .split(|c: char| !c.is_ascii_alphabetic())
+                    .any(|w| w == "and" || w == "or"));
         let belongs = between.len() < NEAR
             || (between.len() < JOINED && is_joined && part.content != next.content);
         if !belongs {

@@ -1,4 +1,4 @@
-//! Numbers and sums in prose: `1,000.99`, `-3`, `$5`, `28 pct`, `3 * (4 + 5)`.
+//! Numbers and sums in prose: `1,000.99`, `-3`, `$5`, `28 pct`, `3.8e5`, `√946`, `3 * (4 + 5)`.
 //!
 //! A number starts a word, so that the 2 in `AZYUK2A` is none, and may carry a currency sign
 //! before it and anything after it. The patterns run on the linear-time `regex` crate: no input
@@ -9,12 +9,16 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::environment::percent_at;
+use crate::read::Unit;
 
 const PREFIX: &str = r"(?:^|[\s=])(?:\*\*)?";
-const CURRENCY: &str = r"[$€£¥₹₽₪₩₫฿₿]?";
-const NUMBER: &str = r"(?P<grouped>-?[1-9]\d{0,2}(?:[ ,]\d{3})+(?:\.\d+)?)|(?P<decimal>-?\d+[.,]\d+)|(?P<point>-?\.\d+)|(?P<integer>-?\d+)";
-const ARITHMETIC: &str = r"(?P<sum>-?\(?-?\d[\d.\s+\-*×/^()÷]*[+\-*×/^()÷][\d.\s+\-*×/^()÷]+\)?)";
+const CURRENCY: &str = r"(?:\\?(?P<currency>[$€£¥₹₽₪₩₫฿₿]))?";
+const NUMBER: &str = r"(?P<grouped>-?[1-9][0-9]{0,2}(?:[ ,][0-9]{3})+(?:\.[0-9]+)?)|(?P<root>-?[0-9]*√\(?[0-9]+(?:\.[0-9]+)?\)?)|(?P<decimal>-?[0-9]+[.,][0-9]+(?:[eE][+-]?[0-9]{1,4})?)|(?P<point>-?\.[0-9]+)|(?P<integer>-?[0-9]+(?:[eE][+-]?[0-9]{1,4})?)";
+const ARITHMETIC: &str =
+    r"(?P<sum>-?\(?-?[0-9][0-9.\s+\-*×/^()÷]*[+\-*×/^()÷][0-9.\s+\-*×/^()÷]+\)?)";
 const SUFFIX: &str = r"(?:\*\*)?(?:[.,:\s)$]|$)";
+/// A further number of an enumeration: what joins it, and its value.
+const FURTHER: &str = r"^\s*(?:(?P<or>,?\s*or\s)|,\s|;|,?\s*and\s)\s*(?:[A-Za-z]\s*=\s*)?[$€£]?(?P<value>-?[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?)";
 
 fn pattern(text: &str) -> Regex {
     Regex::new(text).unwrap_or_else(|error| panic!("a pattern of this file is wrong: {error}"))
@@ -23,6 +27,7 @@ fn pattern(text: &str) -> Regex {
 static NUMBERS: LazyLock<Regex> =
     LazyLock::new(|| pattern(&format!("{PREFIX}{CURRENCY}(?:{NUMBER})")));
 static SUMS: LazyLock<Regex> = LazyLock::new(|| pattern(&format!("{PREFIX}{ARITHMETIC}{SUFFIX}")));
+static FURTHERS: LazyLock<Regex> = LazyLock::new(|| pattern(FURTHER));
 
 /// A number or a sum found in prose, written so that `read.rs` reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +36,8 @@ pub(crate) struct Plain {
     pub(crate) end: usize,
     pub(crate) text: String,
     pub(crate) is_percent: bool,
+    /// Of a currency sign before it.
+    pub(crate) unit: Option<Unit>,
 }
 
 fn read_number(captures: &regex::Captures<'_>, text: &str) -> Option<Plain> {
@@ -40,22 +47,52 @@ fn read_number(captures: &regex::Captures<'_>, text: &str) -> Option<Plain> {
     } else if let Some(found) = captures.name("decimal") {
         (found, found.as_str().replace(',', "."))
     } else {
-        let found = captures.name("point").or_else(|| captures.name("integer"))?;
+        let names = ["root", "point", "integer"];
+        let found = names.iter().find_map(|name| captures.name(name))?;
         (found, found.as_str().to_owned())
     };
     let percent = percent_at(text, value.end());
+    let sign = captures.name("currency").and_then(|sign| sign.as_str().chars().next());
     Some(Plain {
         start: whole.start(),
         end: percent.unwrap_or(value.end()),
         text: written,
         is_percent: percent.is_some(),
+        unit: sign.and_then(Unit::currency),
     })
 }
 
 fn read_sum(captures: &regex::Captures<'_>) -> Option<Plain> {
     let (whole, found) = (captures.get(0)?, captures.name("sum")?);
     let text = found.as_str().trim().trim_end_matches('.').to_owned();
-    Some(Plain { start: whole.start(), end: whole.end(), text, is_percent: false })
+    Some(Plain { start: whole.start(), end: whole.end(), text, is_percent: false, unit: None })
+}
+
+/// Most numbers of one enumeration that are read; more are no answer anyway.
+pub(crate) const MOST_FURTHER: usize = 20;
+
+/// With the numbers that follow it as alternatives or elements, `2 or 3`, `1, 2 and 3.`: together
+/// they are one answer. A comma and an `and` count only where the sentence ends with them.
+pub(crate) fn with_further(plain: Plain, text: &str) -> Plain {
+    let mut values = vec![plain.text.clone()];
+    let (mut end, mut counted) = (plain.end, (plain.end, 1));
+    while let Some(found) = FURTHERS.captures(&text[end..]).filter(|_| values.len() < MOST_FURTHER)
+    {
+        let Some(value) = found.name("value") else { break };
+        end += value.end();
+        values.push(value.as_str().replace(',', ""));
+        if found.name("or").is_some() {
+            counted = (end, values.len());
+        }
+    }
+    let rest = text[end..].trim_start_matches(['.', '!', '*', ' ']);
+    if rest.is_empty() || rest.starts_with('\n') {
+        counted = (end, values.len());
+    }
+    if counted.1 < 2 {
+        return plain;
+    }
+    Plain { end: counted.0, text: values[..counted.1].join(", "), ..plain }
 }
 
 /// The first number or sum that starts at or after `from`, a sum before a number at one place.

@@ -1,22 +1,16 @@
-//! The atoms of the grammar: numbers, names, brackets, fractions, roots, functions, matrices.
+//! The atoms of the grammar: numbers, names, fractions, roots, and what follows them.
 //!
-//! Continues `read.rs`; what binds tighter than a product is here: powers, subscripts,
-//! factorials, percent signs, degrees, units in `\text{}`.
+//! What binds tighter than a product is here: powers, subscripts, factorials, percent signs,
+//! degrees, units in `\text{}`. Brackets are in `bracket.rs`, functions and matrices in
+//! `function.rs`.
 
-use num_bigint::BigInt;
-use num_rational::BigRational;
-use num_traits::{Num, One, ToPrimitive, pow};
-
+use super::numeral::{number, repeating_decimal};
 use super::token::{ReadError, Token};
-use super::vocabulary;
-use super::{Parsed, Parser};
-use crate::expr::{Comparator, Constant, Expr, Function, Written};
+use super::{Parsed, Parser, measured, unit, vocabulary};
+use crate::expr::{Constant, Expr, Function};
 
 /// Letters that name a function when a bracket follows; any other letter multiplies it.
 const FUNCTION_LETTERS: &str = "fghFGH";
-
-/// Longest numeral that is read.
-const MOST_DIGITS: usize = 2_000;
 
 impl Parser {
     /// Whether the next token can begin a factor of an implicit product.
@@ -45,6 +39,9 @@ impl Parser {
                     | "tfrac"
                     | "cfrac"
                     | "sqrt"
+                    | "surd"
+                    | "surd3"
+                    | "surd4"
                     | "pi"
                     | "infty"
                     | "binom"
@@ -104,7 +101,8 @@ impl Parser {
                 Some(Token::Text(_))
                     if !matches!(value, Expr::Text(_)) && self.text_is_trailing() =>
                 {
-                    self.skip_unit();
+                    let words = self.unit_words();
+                    value = measured(value, unit::measure(&words));
                 }
                 _ => return Ok(value),
             }
@@ -124,31 +122,43 @@ impl Parser {
             self.tokens[self.at..].iter().filter(|t| **t != Token::Space).skip(1).peekable();
         while let Some(token) = rest.peek() {
             match token {
-                Token::Symbol('^' | '{' | '}') | Token::Number(_) | Token::Text(_) => {
+                Token::Symbol('^' | '{' | '}' | '/') | Token::Number(_) | Token::Text(_) => {
                     rest.next();
                 }
                 Token::Symbol(',' | ';' | '=' | ')' | ']' | '.')
                 | Token::Escaped('}')
                 | Token::Row => return true,
-                Token::Command(name) => return name == "and",
+                Token::Command(name) => return name == "and" || name == "or",
                 _ => return false,
             }
         }
         true
     }
 
-    /// `\text{cm}^2`, `\text{ km}^{2}`.
-    fn skip_unit(&mut self) {
-        self.next();
-        if self.eat_symbol('^') {
-            let braced = self.eat_symbol('{');
-            if matches!(self.peek(), Some(Token::Number(_))) {
+    /// `\text{cm}^2`, `\text{ km}^{2}`, `\text{m}/\text{s}`, as one text.
+    fn unit_words(&mut self) -> String {
+        let mut words = String::new();
+        while let Some(Token::Text(text)) = self.peek() {
+            words.push(' ');
+            words.push_str(text);
+            self.next();
+            if self.eat_symbol('^') {
+                let braced = self.eat_symbol('{');
+                if let Some(Token::Number(power)) = self.peek() {
+                    words.push('^');
+                    words.push_str(power);
+                    self.next();
+                }
+                if braced {
+                    self.eat_symbol('}');
+                }
+            }
+            if matches!(self.peek(), Some(Token::Symbol('/'))) {
+                words.push('/');
                 self.next();
             }
-            if braced {
-                self.eat_symbol('}');
-            }
         }
+        words
     }
 
     fn exponent_of(&mut self, base: Expr) -> Parsed {
@@ -163,10 +173,27 @@ impl Parser {
             }
             return Ok(Expr::Degrees(Box::new(base)));
         }
+        if self.eat_ordinal_ending(braced) {
+            return Ok(base);
+        }
         self.at = start;
         let exponent = self.argument()?;
         // `f^{-1}` and `\sin^{-1}` are names of functions, dealt with where those are read.
         Ok(Expr::Power(Box::new(base), Box::new(exponent)))
+    }
+
+    /// `9^{th}`, `9^\text{th}`: an ending, not a power.
+    fn eat_ordinal_ending(&mut self, braced: usize) -> bool {
+        let mut ending = String::new();
+        while ending.len() < 2 {
+            match self.next() {
+                Some(Token::Letter(letter)) => ending.push(letter),
+                Some(Token::Text(text)) => ending.push_str(&text),
+                _ => return false,
+            }
+        }
+        let is_ending = matches!(ending.as_str(), "st" | "nd" | "rd" | "th");
+        is_ending && (0..braced).all(|_| self.eat_symbol('}'))
     }
 
     /// The argument of a command or an exponent: a group, or the next single digit or letter.
@@ -193,15 +220,6 @@ impl Parser {
             Some(_) => self.nested(Self::atom),
             None => Err(ReadError::NotMathematics),
         }
-    }
-
-    /// What stands between an opening brace and `close`; several elements are a list.
-    fn group(&mut self, close: char) -> Parsed {
-        let bars = std::mem::take(&mut self.open_bars);
-        let inner = self.answer();
-        self.open_bars = bars;
-        let inner = inner?;
-        if self.eat_symbol(close) { Ok(inner) } else { Err(ReadError::NotMathematics) }
     }
 
     fn atom(&mut self) -> Parsed {
@@ -240,6 +258,10 @@ impl Parser {
                 Expr::Number(base, _) => Ok(Expr::Based(text.to_owned(), base.to_string())),
                 _ => Err(ReadError::NotMathematics),
             };
+        }
+        // `0.333…` is the decimal as far as it was written.
+        if text.contains('.') {
+            self.eat(&Token::Dots);
         }
         number(text)
     }
@@ -309,211 +331,4 @@ impl Parser {
             }
         }
     }
-
-    /// After `(`, `[` or `]`: a group, a tuple or an interval.
-    fn bracket(&mut self, opens_open: bool) -> Parsed {
-        let bars = std::mem::take(&mut self.open_bars);
-        let inner = self.answer();
-        self.open_bars = bars;
-        let inner = inner?;
-        let closes_open = match self.next() {
-            Some(Token::Symbol(')' | '[')) => true,
-            Some(Token::Symbol(']')) => false,
-            _ => return Err(ReadError::NotMathematics),
-        };
-        Ok(match inner {
-            Expr::List(items) if items.len() == 2 && !(opens_open && closes_open) => {
-                let mut items = items.into_iter();
-                let (Some(low), Some(high)) = (items.next(), items.next()) else {
-                    return Err(ReadError::NotMathematics);
-                };
-                Expr::Interval {
-                    low: Box::new(low),
-                    high: Box::new(high),
-                    low_open: opens_open,
-                    high_open: closes_open,
-                }
-            }
-            Expr::List(items) => Expr::Tuple(items),
-            single => single,
-        })
-    }
-
-    fn bars(&mut self, close: &Token) -> Parsed {
-        let bars = self.open_bars;
-        self.open_bars += 1;
-        let inner = self.sum();
-        self.open_bars = bars;
-        let inner = inner?;
-        if !self.eat(close) && !self.eat_command(&["vert", "rvert"]) {
-            return Err(ReadError::NotMathematics);
-        }
-        Ok(Expr::Function(Function::Abs, vec![inner]))
-    }
-
-    /// `\{1, 2\}` or `\{x : x > 2\}`, which is what its condition says.
-    fn set(&mut self) -> Parsed {
-        if self.eat(&Token::Escaped('}')) {
-            return Ok(Expr::Set(Vec::new()));
-        }
-        let start = self.at;
-        let bars = std::mem::replace(&mut self.open_bars, 1);
-        let is_builder = self.eat_builder_head();
-        self.open_bars = bars;
-        if !is_builder {
-            self.at = start;
-        }
-        let inner = self.answer()?;
-        if !self.eat(&Token::Escaped('}')) {
-            return Err(ReadError::NotMathematics);
-        }
-        let is_condition = matches!(&inner, Expr::Relation(_, comparators) if !comparators.contains(&Comparator::Equal));
-        Ok(match inner {
-            condition if is_builder && is_condition => condition,
-            _ if is_builder => return Err(ReadError::NotMathematics),
-            Expr::List(items) => Expr::Set(items),
-            single => Expr::Set(vec![single]),
-        })
-    }
-
-    /// `x |`, `x \in \mathbb{R} :` at the beginning of a set.
-    fn eat_builder_head(&mut self) -> bool {
-        if self.sum().is_err() || (self.eat_command(&["in"]) && self.sum().is_err()) {
-            return false;
-        }
-        self.eat_symbol('|') || self.eat_symbol(':') || self.eat_command(&["mid", "vert", "colon"])
-    }
-
-    fn command_atom(&mut self, name: &str) -> Parsed {
-        match name {
-            "frac" | "dfrac" | "tfrac" | "cfrac" => {
-                let numerator = self.argument()?;
-                let denominator = self.argument()?;
-                Ok(numerator.quotient(denominator))
-            }
-            "binom" | "dbinom" | "tbinom" => {
-                let (n, k) = (self.argument()?, self.argument()?);
-                Ok(binomial(n, k))
-            }
-            "sqrt" => self.root(),
-            "pi" => Ok(Expr::Constant(Constant::Pi)),
-            "infty" => Ok(Expr::Constant(Constant::Infinity)),
-            "imath" => Ok(Expr::Constant(Constant::Imaginary)),
-            "emptyset" | "varnothing" => Ok(Expr::Set(Vec::new())),
-            "R" => Ok(Expr::NamedSet('R')),
-            "mathbb" => self.named_set(),
-            "lfloor" => self.until("rfloor", Function::Floor),
-            "lceil" => self.until("rceil", Function::Ceil),
-            "lvert" => self.until("rvert", Function::Abs),
-            "vert" => self.bars(&Token::Command("vert".to_owned())),
-            "lbrack" => self.bracket(false),
-            "langle" => {
-                let inner = self.answer()?;
-                let closed = self.eat_command(&["rangle"]);
-                let Expr::List(items) = inner else { return Err(ReadError::NotMathematics) };
-                if closed { Ok(Expr::Tuple(items)) } else { Err(ReadError::NotMathematics) }
-            }
-            "overline" | "bar" => {
-                let inner = self.argument()?;
-                Ok(Expr::Call("overline".to_owned(), vec![inner]))
-            }
-            "begin" => self.nested(Self::matrix),
-            _ => self.named(name),
-        }
-    }
-
-    fn named(&mut self, name: &str) -> Parsed {
-        if let Some(letter) = vocabulary::greek(name) {
-            let mut symbol = letter.to_owned();
-            if self.eat_symbol('_') {
-                symbol.push('_');
-                symbol.push_str(&self.subscript()?);
-            }
-            return Ok(Expr::Symbol(symbol));
-        }
-        let function = vocabulary::function(name).ok_or(ReadError::NotMathematics)?;
-        self.function(name, function)
-    }
-
-    fn named_set(&mut self) -> Parsed {
-        let braced = self.eat_symbol('{');
-        let Some(Token::Letter(letter)) = self.next() else {
-            return Err(ReadError::NotMathematics);
-        };
-        if braced && !self.eat_symbol('}') {
-            return Err(ReadError::NotMathematics);
-        }
-        Ok(Expr::NamedSet(letter))
-    }
-
-    fn until(&mut self, close: &str, function: Function) -> Parsed {
-        let inner = self.sum()?;
-        if self.eat_command(&[close]) {
-            Ok(Expr::Function(function, vec![inner]))
-        } else {
-            Err(ReadError::NotMathematics)
-        }
-    }
-
-    fn root(&mut self) -> Parsed {
-        let mut degree = Expr::integer(2);
-        if self.eat_symbol('[') {
-            degree = self.sum()?;
-            if !self.eat_symbol(']') {
-                return Err(ReadError::NotMathematics);
-            }
-        }
-        let radicand = if matches!(self.peek(), Some(Token::Symbol('('))) {
-            self.next();
-            self.nested(|parser| parser.group(')'))?
-        } else {
-            self.argument()?
-        };
-        let exponent = Expr::integer(1).quotient(degree);
-        Ok(Expr::Power(Box::new(radicand), Box::new(exponent)))
-    }
-}
-
-/// A binomial; over few factors of something unknown it is a polynomial.
-fn binomial(n: Expr, k: Expr) -> Expr {
-    const MOST_FACTORS: i64 = 12;
-    let few = match &k {
-        Expr::Number(k, _) if k.is_integer() => k.to_integer().to_i64(),
-        _ => None,
-    };
-    match few {
-        Some(k) if (0..=MOST_FACTORS).contains(&k) && !matches!(n, Expr::Number(..)) => {
-            let factor =
-                |i: i64| n.clone().difference(Expr::integer(i)).quotient(Expr::integer(i + 1));
-            Expr::product((0..k).map(factor).chain([Expr::integer(1)]).collect())
-        }
-        _ => Expr::Function(Function::Binomial, vec![n, k]),
-    }
-}
-
-/// A numeral as an exact rational; a point makes it a decimal.
-pub(crate) fn number(text: &str) -> Parsed {
-    if text.len() > MOST_DIGITS {
-        return Err(ReadError::TooLong);
-    }
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let digits = format!("{whole}{fraction}");
-    let numerator = BigInt::from_str_radix(if digits.is_empty() { "0" } else { &digits }, 10)
-        .map_err(|_| ReadError::NotMathematics)?;
-    let denominator = pow(BigInt::from(10), fraction.len());
-    let written = if fraction.is_empty() { Written::Exact } else { Written::Decimal };
-    Ok(Expr::Number(BigRational::new(numerator, denominator), written))
-}
-
-/// `0.1\overline{6}`: exact.
-fn repeating_decimal(start: &str, repeated: &str) -> Parsed {
-    if repeated.len() > MOST_DIGITS || !repeated.chars().all(|c| c.is_ascii_digit()) {
-        return Err(ReadError::NotMathematics);
-    }
-    let places = start.split_once('.').map_or(0, |(_, fraction)| fraction.len());
-    let Expr::Number(base, _) = number(start)? else { return Err(ReadError::NotMathematics) };
-    let cycle = BigInt::from_str_radix(repeated, 10).map_err(|_| ReadError::NotMathematics)?;
-    let nines = pow(BigInt::from(10), repeated.len()) - BigInt::one();
-    let shift = pow(BigInt::from(10), places);
-    Ok(Expr::rational(base + BigRational::new(cycle, nines * shift)))
 }

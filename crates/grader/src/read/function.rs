@@ -2,9 +2,10 @@
 //!
 //! Continues `atom.rs`, for what has an argument list or rows.
 
+use super::parser::as_list;
 use super::token::{ReadError, Token};
 use super::vocabulary;
-use super::{Parsed, Parser, as_list};
+use super::{Parsed, Parser};
 use crate::expr::{Constant, Expr, Function};
 
 impl Parser {

@@ -1,11 +1,14 @@
 //! Text to tokens: LaTeX commands, plain symbols, numbers with all their separators.
 //!
-//! Layout (`\left`, `\,`, `\displaystyle`, `\!`, `$`) disappears here, Unicode becomes the command
-//! it stands for, and numbers are read whole: `1{,}000`, `1,000`, `1 000`, `10\,000`, `.5`, `0,5`.
-//! A comma between groups of three digits joins them only outside brackets: `(1,234)` is a pair.
+//! Layout (`\left`, `\,`, `\displaystyle`, `\!`, `$`) and what a page does not show (`\phantom{5}`)
+//! disappear here, Unicode becomes the command it stands for, and numbers are read whole: `1{,}000`,
+//! `1,000`, `1 000`, `10\,000`, `.5`, `0,5`, `3.8e5`, `9th`. A comma between groups of three digits
+//! joins them only outside brackets: `(1,234)` is a pair.
 //!
 //! Bounded: at most [`LONGEST`] characters; every character is looked at a fixed number of times.
+//! Numerals are in `numeral.rs`.
 
+use super::unit::{self, Unit};
 use super::vocabulary::{unicode_command, word_command};
 
 /// Longest single answer that is read, in characters. Real answers are below a few hundred.
@@ -25,6 +28,8 @@ pub(crate) enum Token {
     Escaped(char),
     /// `\\`, a new row.
     Row,
+    /// `\ldots`, `...`: something is left out.
+    Dots,
     /// A blank between two tokens that touch digits: `2 1/2`.
     Space,
 }
@@ -34,38 +39,54 @@ pub(crate) enum Token {
 pub(crate) enum ReadError {
     TooLong,
     TooDeep,
+    /// Two numbers side by side, `1 2`: neither 12 nor a product.
+    Juxtaposed,
     NotMathematics,
 }
 
-pub(crate) fn tokenize(text: &str) -> Result<Vec<Token>, ReadError> {
+/// A text as tokens, and the first currency sign in it.
+pub(crate) fn tokenize(text: &str) -> Result<(Vec<Token>, Option<Unit>), ReadError> {
     if text.len() > LONGEST {
         return Err(ReadError::TooLong);
     }
-    let chars: Vec<char> = text.chars().collect();
+    let chars: Vec<char> = text.chars().map(ascii_form).collect();
     let has_rows = text.contains("matrix") || text.contains("array") || text.contains("cases");
-    let mut reader = Reader { chars, at: 0, depth: 0, has_rows, tokens: Vec::new() };
+    let mut reader =
+        Reader { chars, at: 0, depth: 0, has_rows, tokens: Vec::new(), currency: None };
     while reader.at < reader.chars.len() {
         reader.step()?;
     }
-    Ok(reader.tokens)
+    Ok((reader.tokens, reader.currency))
 }
 
-struct Reader {
+/// The plain form of a full-width character or a digit of mathematical typography.
+fn ascii_form(c: char) -> char {
+    let code = u32::from(c);
+    let plain = match code {
+        0xff01..=0xff5e => code - 0xfee0,
+        0x1d7ce..=0x1d7ff => u32::from('0') + (code - 0x1d7ce) % 10,
+        _ => return c,
+    };
+    char::from_u32(plain).unwrap_or(c)
+}
+
+pub(super) struct Reader {
     chars: Vec<char>,
-    at: usize,
+    pub(super) at: usize,
     /// Open brackets around the current place.
-    depth: usize,
+    pub(super) depth: usize,
     /// `\\` starts a row only where there is a matrix; elsewhere it is a doubled backslash.
     has_rows: bool,
-    tokens: Vec<Token>,
+    pub(super) tokens: Vec<Token>,
+    currency: Option<Unit>,
 }
 
 impl Reader {
-    fn peek(&self, ahead: usize) -> Option<char> {
+    pub(super) fn peek(&self, ahead: usize) -> Option<char> {
         self.chars.get(self.at + ahead).copied()
     }
 
-    fn starts_with(&self, from: usize, text: &str) -> bool {
+    pub(super) fn starts_with(&self, from: usize, text: &str) -> bool {
         text.chars().enumerate().all(|(i, c)| self.chars.get(from + i) == Some(&c))
     }
 
@@ -73,19 +94,37 @@ impl Reader {
         let c = self.chars[self.at];
         match c {
             '\\' => self.command()?,
-            '0'..='9' => self.number(),
-            '.' if self.peek(1).is_some_and(|c| c.is_ascii_digit()) => self.number(),
+            '0'..='9' => self.number()?,
+            '.' if self.peek(1).is_some_and(|c| c.is_ascii_digit()) => self.number()?,
+            '.' if self.starts_with(self.at, "...") => {
+                self.at += 3;
+                self.tokens.push(Token::Dots);
+            }
             'a'..='z' | 'A'..='Z' => self.word(),
             c if c.is_whitespace() || c == '~' => {
                 self.at += 1;
-                if matches!(self.tokens.last(), Some(Token::Number(_))) {
-                    self.tokens.push(Token::Space);
-                }
+                self.separate();
             }
-            '$' | '\u{200b}' | '\u{feff}' | '"' | '€' | '£' | '¥' | '₹' | '`' => self.at += 1,
+            '$' | '\u{200b}' | '\u{feff}' | '"' | '`' => self.at += 1,
+            '€' | '£' | '¥' | '₹' | '¢' => self.currency(c),
             _ => self.symbol(c)?,
         }
         Ok(())
+    }
+
+    /// Something blank; it matters only after a number.
+    fn separate(&mut self) {
+        if matches!(self.tokens.last(), Some(Token::Number(_))) {
+            self.tokens.push(Token::Space);
+        }
+    }
+
+    /// A currency sign, before its number or after it.
+    fn currency(&mut self, sign: char) {
+        self.at += 1;
+        if self.currency.is_none() {
+            self.currency = Unit::currency(sign);
+        }
     }
 
     fn symbol(&mut self, c: char) -> Result<(), ReadError> {
@@ -126,6 +165,11 @@ impl Reader {
         if next == '\\' {
             return self.double_backslash();
         }
+        if next == '$' {
+            self.at += 1;
+            self.currency('$');
+            return Ok(());
+        }
         if !next.is_ascii_alphabetic() {
             self.at += 2;
             match next {
@@ -133,12 +177,10 @@ impl Reader {
                 '}' => self.close_escaped('}'),
                 '|' => self.tokens.push(Token::Escaped('|')),
                 '%' => self.tokens.push(Token::Symbol('%')),
-                '$' | ',' | ';' | ':' | '!' | ' ' | '\n' | '\t' | '>' | '[' | ']' | '(' | ')'
-                | '"' | '\'' | '#' | '&' | '_' => {
-                    if matches!(next, ',' | ';' | ':' | ' ')
-                        && matches!(self.tokens.last(), Some(Token::Number(_)))
-                    {
-                        self.tokens.push(Token::Space);
+                ',' | ';' | ':' | '!' | ' ' | '\n' | '\t' | '>' | '[' | ']' | '(' | ')' | '"'
+                | '\'' | '#' | '&' | '_' => {
+                    if matches!(next, ',' | ';' | ':' | ' ') {
+                        self.separate();
                     }
                 }
                 _ => return Err(ReadError::NotMathematics),
@@ -191,10 +233,17 @@ impl Reader {
                 }
             }
             "displaystyle" | "textstyle" | "scriptstyle" | "limits" | "nolimits" | "quad"
-            | "qquad" | "thinspace" | "medspace" | "enspace" | "hfill" | "ldots" | "dots"
-            | "cdots" | "dotsc" | "rm" | "bf" | "it" | "boldsymbol" | "hspace" | "phantom"
-            | "bm" | "vec" | "mathbf" | "mathcal" | "mathscr" | "mathfrak" | "displaylimits"
-            | "nonumber" | "tag" | "label" | "notag" | "boxed" | "fbox" | "unicode" => {}
+            | "qquad" | "thinspace" | "medspace" | "enspace" | "hfill" | "rm" | "bf" | "it"
+            | "boldsymbol" | "bm" | "vec" | "mathbf" | "mathcal" | "mathscr" | "mathfrak"
+            | "displaylimits" | "nonumber" | "notag" | "boxed" | "fbox" | "unicode" => {
+                self.separate();
+            }
+            "ldots" | "dots" | "cdots" | "dotsc" | "dotsb" | "vdots" | "ddots" => {
+                self.tokens.push(Token::Dots);
+            }
+            // Nothing of their argument is seen, or only its colour.
+            "hspace" | "vspace" | "phantom" | "hphantom" | "vphantom" | "tag" | "label"
+            | "color" | "textcolor" | "colorbox" => self.skip_argument(),
             "text" | "textbf" | "textit" | "textrm" | "textnormal" | "textsf" | "texttt"
             | "mbox" | "hbox" | "mathrm" | "mathit" | "mathsf" | "mathtt" | "operatorname"
             | "emph" => self.text_argument(name),
@@ -215,17 +264,16 @@ impl Reader {
         }
     }
 
-    /// `\text{ cm}`; without a brace the command is ignored.
-    fn text_argument(&mut self, name: &str) {
-        let mut open = self.at;
-        while self.chars.get(open).is_some_and(|c| c.is_whitespace() || *c == '*') {
-            open += 1;
+    /// The place of the brace that closes the argument that opens here; `None` without one.
+    fn argument_end(&mut self) -> Option<usize> {
+        while self.peek(0).is_some_and(|c| c.is_whitespace() || c == '*') {
+            self.at += 1;
         }
-        if self.chars.get(open) != Some(&'{') {
-            return;
+        if self.peek(0) != Some('{') {
+            return None;
         }
         let mut level = 0_usize;
-        let mut end = open;
+        let mut end = self.at;
         while let Some(c) = self.chars.get(end) {
             match c {
                 '{' => level += 1,
@@ -237,64 +285,49 @@ impl Reader {
             }
             end += 1;
         }
-        let content: String = self.chars[open + 1..end.min(self.chars.len())].iter().collect();
+        Some(end.min(self.chars.len()))
+    }
+
+    fn skip_argument(&mut self) {
+        if let Some(end) = self.argument_end() {
+            self.at = (end + 1).min(self.chars.len());
+        }
+        self.separate();
+    }
+
+    /// `\text{ cm}`; without a brace the command is ignored.
+    fn text_argument(&mut self, name: &str) {
+        let Some(end) = self.argument_end() else { return };
+        let content: String = self.chars[self.at + 1..end].iter().collect();
         self.at = (end + 1).min(self.chars.len());
-        let content = content.replace(['$', '{', '}', '\\'], " ");
-        let word = content.trim();
+        let content = content.replace(['$', '{', '}', '\\', '~'], " ");
+        let mut word = content.trim();
+        // `\text{12 cm}`: a number is a number whatever it is set in.
+        if let Some(length) = leading_number(word) {
+            self.tokens.push(Token::Number(word[..length].to_owned()));
+            word = word[length..].trim_start();
+        }
+        let is_after_number = matches!(self.tokens.last(), Some(Token::Number(_) | Token::Space));
+        let is_unit = is_after_number && unit::measure(word) != unit::Measure::NONE;
         let is_name = matches!(name, "operatorname" | "mathrm" | "mathit" | "mathsf" | "text");
-        if let Some(command) = word_command(word).filter(|_| is_name) {
+        let command = word_command(word).filter(|command| {
+            is_name && (!is_unit || *command == "degree" || *command == "percent")
+        });
+        if let Some(command) = command {
             self.tokens.push(Token::Command(command.to_owned()));
         } else if !word.is_empty() {
             self.tokens.push(Token::Text(word.to_owned()));
         }
     }
+}
 
-    fn digits(&mut self, into: &mut String) {
-        while let Some(c) = self.peek(0).filter(char::is_ascii_digit) {
-            into.push(c);
-            self.at += 1;
-        }
-    }
-
-    fn number(&mut self) {
-        let mut text = String::new();
-        self.digits(&mut text);
-        let leading = text.len();
-        if (1..=3).contains(&leading) && !text.starts_with('0') {
-            while let Some(length) = self.group_separator() {
-                self.at += length;
-                self.digits(&mut text);
-            }
-        }
-        let is_decimal_comma = self.depth == 0
-            && text == "0"
-            && self.peek(0) == Some(',')
-            && self.peek(1).is_some_and(|c| c.is_ascii_digit());
-        let is_point =
-            self.peek(0) == Some('.') && self.peek(1).is_some_and(|c| c.is_ascii_digit());
-        if is_point || is_decimal_comma {
-            self.at += 1;
-            text.push('.');
-            self.digits(&mut text);
-        } else if self.peek(0) == Some('.') && self.starts_with(self.at, ".\\overline") {
-            self.at += 1;
-            text.push('.');
-        }
-        self.tokens.push(Token::Number(text));
-    }
-
-    /// Length of a separator that is followed by exactly three digits, if one stands here.
-    fn group_separator(&self) -> Option<usize> {
-        let digits_at = |ahead: usize| {
-            let digit = |i: usize| self.peek(ahead + i).is_some_and(|c| c.is_ascii_digit());
-            digit(0) && digit(1) && digit(2) && !digit(3)
-        };
-        for separator in ["{,}", ",\\!", ",\\! ", "\\,", "\\ ", "\\;", "{ }", " ", "\u{a0}"] {
-            let length = separator.chars().count();
-            if self.starts_with(self.at, separator) && digits_at(length) {
-                return Some(length);
-            }
-        }
-        (self.depth == 0 && self.peek(0) == Some(',') && digits_at(1)).then_some(1)
-    }
+/// Length of the numeral that text begins with, when a word or nothing follows it.
+fn leading_number(text: &str) -> Option<usize> {
+    let length = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number = text[..length].trim_end_matches('.');
+    let rest = &text[number.len()..];
+    let is_number = !number.is_empty() && number.matches('.').count() < 2;
+    let is_separate = rest.is_empty() || rest.starts_with([' ', '.', ',']);
+    (is_number && is_separate && !rest.contains(|c: char| c.is_ascii_digit()))
+        .then_some(number.len())
 }

@@ -1,6 +1,7 @@
-//! Words the reader knows: function names, Unicode symbols, units.
+//! Words the reader knows: function names, Greek letters, Unicode symbols.
 //!
-//! Tables only. A word that is not here is a product of letters or a text, never an error.
+//! Tables only. A word that is not here is a product of letters or a text, never an error. Units are
+//! in `unit.rs`.
 
 use super::token::Token;
 use crate::expr::Function;
@@ -8,7 +9,7 @@ use crate::expr::Function;
 /// The command a bare word stands for: `sqrt(2)`, `pi`, `infinity`, `and`.
 pub(crate) fn word_command(word: &str) -> Option<&'static str> {
     Some(match word {
-        "sqrt" => "sqrt",
+        "sqrt" => "surd",
         "pi" => "pi",
         "infinity" | "Infinity" | "inf" | "oo" => "infty",
         "sin" => "sin",
@@ -34,7 +35,8 @@ pub(crate) fn word_command(word: &str) -> Option<&'static str> {
         "det" => "det",
         "Re" => "Re",
         "Im" => "Im",
-        "and" | "or" | "And" | "Or" => "and",
+        "and" | "And" => "and",
+        "or" | "Or" => "or",
         "percent" | "percentage" | "pct" | "Percent" => "percent",
         "degrees" | "degree" => "degree",
         _ => return None,
@@ -140,7 +142,12 @@ pub(crate) fn unicode_command(c: char) -> Option<Vec<Token>> {
         '≈' => command("approx"),
         'π' | 'Π' => command("pi"),
         '∞' => command("infty"),
-        '√' => command("sqrt"),
+        '√' => command("surd"),
+        '∛' => command("surd3"),
+        '∜' => command("surd4"),
+        '∧' => command("land"),
+        '∨' => command("lor"),
+        '…' | '⋯' => Some(vec![Token::Dots]),
         '°' | 'º' => command("degree"),
         '∪' => command("cup"),
         '∩' => command("cap"),
@@ -173,54 +180,4 @@ pub(crate) fn unicode_command(c: char) -> Option<Vec<Token>> {
         'ω' => command("omega"),
         _ => None,
     }
-}
-
-/// Units that may follow a number. Single letters only after a blank, because `2h` is a product.
-const UNITS: &[&str] = &[
-    "mm", "cm", "dm", "km", "ft", "inch", "inches", "in", "feet", "foot", "yard", "yards", "yd",
-    "mile", "miles", "mi", "meter", "meters", "metre", "metres", "kg", "mg", "gram", "grams", "lb",
-    "lbs", "pound", "pounds", "oz", "ton", "tons", "liter", "liters", "litre", "litres", "ml",
-    "gal", "gallon", "gallons", "sec", "second", "seconds", "min", "minute", "minutes", "hr",
-    "hrs", "hour", "hours", "day", "days", "week", "weeks", "month", "months", "year", "years",
-    "mph", "kmh", "kmph", "dollar", "dollars", "cent", "cents", "euro", "euros", "usd", "rupee",
-    "rupees", "rs", "unit", "units", "square", "cubic", "sq", "cu", "degree", "degrees", "deg",
-    "rad", "radian", "radians", "way", "ways", "point", "points", "people", "student", "students",
-    "apple", "apples", "piece", "pieces", "time", "times", "am", "pm", "per", "digit", "digits",
-    "number", "numbers", "m", "g", "s", "h", "l", "L", "N", "J", "W", "V", "A", "C", "F", "K",
-    "cc", "ohm", "ohms", "acre", "acres", "hectare", "hectares",
-];
-
-/// Cuts unit words off the end of an answer: `35 cm` → `35`, `12 square units` → `12`.
-///
-/// What remains must end like a value; otherwise the words were no units and all stays.
-pub(crate) fn without_unit(text: &str) -> &str {
-    let whole = text.trim_end();
-    let mut rest = whole;
-    for _ in 0..3 {
-        let Some(shorter) = without_last_unit(rest) else { break };
-        rest = shorter;
-    }
-    if rest.ends_with(|c: char| c.is_ascii_digit() || matches!(c, '}' | ')')) {
-        rest
-    } else {
-        whole
-    }
-}
-
-fn without_last_unit(text: &str) -> Option<&str> {
-    let cut = text.trim_end_matches(|c: char| c == '.' || c.is_whitespace());
-    let cut = cut.strip_suffix("^2").or_else(|| cut.strip_suffix("^3")).unwrap_or(cut);
-    let cut = cut.strip_suffix(['²', '³']).unwrap_or(cut);
-    let word_start = cut
-        .char_indices()
-        .rev()
-        .take_while(|(_, c)| c.is_ascii_alphabetic())
-        .last()
-        .map_or(cut.len(), |(at, _)| at);
-    let (before, word) = cut.split_at(word_start);
-    let has_blank = before.ends_with(char::is_whitespace);
-    let touches = has_blank || before.ends_with(|c: char| c.is_ascii_digit() || c == '}');
-    // `2h` is a product, `2 h` is a time.
-    let is_unit = UNITS.iter().any(|unit| unit.eq_ignore_ascii_case(word));
-    (is_unit && touches && (word.len() > 1 || has_blank)).then(|| before.trim_end())
 }
