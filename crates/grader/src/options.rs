@@ -78,7 +78,7 @@ const MOST_PLACES: u32 = 50;
 #[non_exhaustive]
 pub enum OptionsError {
     /// More decimal places than are ever compared.
-    #[error("precision: {found} decimal places, at most {most} are compared")]
+    #[error("{found} decimal places were asked for, at most {most} are compared")]
     Precision {
         /// What was asked for.
         found: u32,
@@ -86,7 +86,7 @@ pub enum OptionsError {
         most: u32,
     },
     /// A comparison without any time.
-    #[error("timeout_ms: 0 leaves no time to compare anything")]
+    #[error("0 ms leave no time to compare anything")]
     NoTime,
 }
 

@@ -313,10 +313,11 @@ fn verifier(verifier: &Verifier, recipe: &Recipe) -> VerifierConfig {
     let timeout_s = recipe.task.verifier_timeout_s;
     let answer_after = answer_after(&recipe.format);
     match verifier {
-        Verifier::Math { precision, strict, second_opinion } => {
+        Verifier::Math { precision, strict, evaluated, second_opinion } => {
             let mut math = MathOptions::default();
             math.precision = *precision;
             math.strict = *strict;
+            math.evaluated = *evaluated;
             math.answer_after = answer_after;
             if *second_opinion {
                 let second_opinion = scalerl_task::second_opinion::SecondOpinionOptions {
@@ -431,6 +432,19 @@ mod tests {
         let question = prompt.question.clone();
         let verdict = problems.verifiers["a"].verify(question, "3</think>\\boxed{2}".into());
         assert_eq!(verdict, Outcome::Correct);
+    }
+
+    #[test]
+    fn unevaluated_arithmetic_is_paid_only_where_the_recipe_says_so() {
+        let paid = |keys: &str| {
+            let text = format!("[task]\nverifier = {{ type = \"math\"{keys} }}\n");
+            let source = Source::Text { name: "test".into(), text };
+            let recipe = Recipe::load(&[source], &[]).unwrap();
+            let judge = verifier(&recipe.task.verifier, &recipe).build().unwrap();
+            judge.verify(&Question::with_answer("228"), "</think>\\boxed{56 + 52 + 72 + 48}")
+        };
+        assert_eq!(paid(""), Outcome::Incorrect);
+        assert_eq!(paid(", evaluated = false"), Outcome::Correct);
     }
 
     #[test]

@@ -40,7 +40,7 @@ fn outcome(verdict: Verdict) -> Outcome {
 
 impl Verifier for MathVerifier {
     fn verify(&self, question: &Question, completion: &str) -> Outcome {
-        self.compare(&question.answer, completion)
+        outcome(self.0.grade_answer_to(&question.prompt, &question.answer, completion))
     }
 }
 
@@ -67,5 +67,32 @@ impl Verifier for MathWithSecondOpinionVerifier {
             }
             decided => decided,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_question_is_known_to_the_grader() {
+        let mut options = MathOptions::default();
+        options.evaluated = true;
+        let verifier = MathVerifier::try_new(options).unwrap();
+        let question = Question {
+            prompt: "Expand $(x+1)(x-1)$.".to_owned(),
+            answer: "x^2-1".to_owned(),
+            ..Question::default()
+        };
+        assert_eq!(verifier.verify(&question, "\\boxed{(x+1)(x-1)}"), Outcome::Incorrect);
+        assert_eq!(verifier.verify(&question, "\\boxed{x^2-1}"), Outcome::Correct);
+    }
+
+    #[test]
+    fn an_option_that_cannot_be_meant_is_named() {
+        let mut options = MathOptions::default();
+        options.precision = 99;
+        let error = MathVerifier::try_new(options).unwrap_err();
+        assert!(matches!(error, VerifierError::BadOption { key: "precision", .. }), "{error}");
     }
 }
