@@ -23,9 +23,9 @@ impl MathVerifier {
         Grader::try_new(options).map(Self).map_err(bad)
     }
 
-    /// Whether `pred` gives the answer `gold`.
-    pub fn compare(&self, gold: &str, pred: &str) -> Outcome {
-        outcome(self.0.grade(gold, pred))
+    /// Whether `pred` gives the answer `gold` to `question`, which may be empty.
+    pub fn compare_answer_to(&self, question: &str, gold: &str, pred: &str) -> Outcome {
+        outcome(self.0.grade_answer_to(question, gold, pred))
     }
 }
 
@@ -40,7 +40,7 @@ fn outcome(verdict: Verdict) -> Outcome {
 
 impl Verifier for MathVerifier {
     fn verify(&self, question: &Question, completion: &str) -> Outcome {
-        outcome(self.0.grade_answer_to(&question.prompt, &question.answer, completion))
+        self.compare_answer_to(&question.prompt, &question.answer, completion)
     }
 }
 
