@@ -34,6 +34,7 @@ use crate::expr::{Comparator, Expr};
 use crate::read::{is_only_symbols, parse};
 
 pub(crate) use self::evaluated::is_number;
+pub(crate) use self::words::is_words;
 
 use self::budget::{Budget, Spent};
 use self::collection::compare_collections;
@@ -151,12 +152,11 @@ impl Comparison<'_> {
     fn single_values(&self, gold: &Expr, pred: &Expr) -> Result<Same, Spent> {
         match (gold, pred) {
             (Expr::Based(a, p), Expr::Based(b, q)) => return Ok(Same::of(a == b && p == q)),
-            // Without its base a numeral means another number, unless the base is ten or the
-            // question has named it.
-            (Expr::Based(digits, base), other) | (other, Expr::Based(digits, base)) => {
-                if self.rules.strict && base != "10" {
-                    return Ok(Same::No);
-                }
+            // Without its base a numeral means another number, unless the question has named it.
+            (Expr::Based(..), _) | (_, Expr::Based(..)) if self.rules.strict => {
+                return Ok(Same::No);
+            }
+            (Expr::Based(digits, _), other) | (other, Expr::Based(digits, _)) => {
                 let plain = parse(digits).map_err(|_| Spent)?;
                 return compare_scalars(self, &plain, other);
             }

@@ -155,13 +155,20 @@ impl Expr {
 
     /// `-1`, folded into a number where there is one.
     pub(crate) fn negated(self) -> Self {
-        match self {
+        self.inside(|value| match value {
             Self::Number(value, _) if value.is_negative() => Self::Number(-value, Written::Worked),
             Self::Number(value, written) => Self::Number(-value, written),
-            Self::Percent(inner) => Self::Percent(Box::new(inner.negated())),
-            Self::Degrees(inner) => Self::Degrees(Box::new(inner.negated())),
-            Self::Quantity(inner, unit) => Self::Quantity(Box::new(inner.negated()), unit),
             other => Self::product(vec![Self::integer(-1), other]),
+        })
+    }
+
+    /// Changes the value under its percent sign, degrees or unit, which stay outside.
+    pub(crate) fn inside(self, change: impl FnOnce(Self) -> Self) -> Self {
+        match self {
+            Self::Percent(inner) => Self::Percent(Box::new(inner.inside(change))),
+            Self::Degrees(inner) => Self::Degrees(Box::new(inner.inside(change))),
+            Self::Quantity(inner, unit) => Self::Quantity(Box::new(inner.inside(change)), unit),
+            other => change(other),
         }
     }
 

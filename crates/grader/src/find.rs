@@ -76,6 +76,11 @@ impl Extracted {
             text: Some(text),
         }
     }
+
+    /// Words that are the answer.
+    pub(crate) fn words(text: &str) -> Self {
+        Self::whole(text.to_owned(), |text| Some(Expr::Text(text.to_owned())))
+    }
 }
 
 fn pattern(text: &str) -> Regex {
@@ -85,8 +90,22 @@ fn pattern(text: &str) -> Regex {
 static FINAL_IS: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?i)final answer is:?"));
 static FINAL: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?is)final answer.{0,100}?\s+is:?"));
 static ANSWER: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?i)answer"));
+static ANNOUNCED: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"(?i)answer\b[*:\s]*(?:is\b)?[*:\s]*([^\n]*)"));
 static CHOICE: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"(?:^|[\s(])(?:\*\*)?([A-D])(?:\*\*)?(?:[.,:)\s]|$)"));
+
+/// The words after the last "answer", in a text without mathematics.
+pub(crate) fn announced_words(text: &str) -> Option<&str> {
+    let text = tail(text);
+    if text.contains(['$', '\\']) || text.contains("####") {
+        return None;
+    }
+    let words = ANNOUNCED.captures_iter(text).last()?.get(1)?.as_str();
+    let words =
+        words.trim_matches(|c: char| c.is_whitespace() || matches!(c, '*' | '.' | '"' | '!'));
+    (!words.is_empty()).then_some(words)
+}
 
 /// Finds and reads the answer.
 pub(crate) fn extract(text: &str, sources: Sources) -> Extracted {
@@ -103,7 +122,7 @@ pub(crate) fn extract(text: &str, sources: Sources) -> Extracted {
             if unread.iter().any(|span| placed.is_inside(span)) {
                 continue;
             }
-            let (value, text) = placed.read(text);
+            let (value, text) = finder.read(&placed);
             if result.text.is_none() && !text.trim().is_empty() {
                 result.text = Some(text.clone());
             }
@@ -192,7 +211,7 @@ impl Finder<'_> {
         if self.sources.plain {
             // The pattern wants the blank before the number.
             let plain = plain::first_after(self.window(at), at).filter(|p| p.start <= start);
-            found.extend(plain.map(|plain| self.place_plain(plain)));
+            found.extend(plain.and_then(|plain| self.place_plain(plain, true)));
         }
         if self.sources.choice
             && let Some(captures) = CHOICE.captures_at(self.window(at), at)
@@ -253,7 +272,9 @@ impl Finder<'_> {
                 found.extend(self.group_within(from, 50).as_ref().map(Placed::group));
             }
             if self.sources.plain {
-                found.extend(self.plain_within(from).map(|plain| self.place_plain(plain)));
+                found.extend(
+                    self.plain_within(from).and_then(|plain| self.place_plain(plain, true)),
+                );
             }
             if self.sources.choice
                 && let Some(captures) = CHOICE.captures_at(self.window(from), from)
@@ -300,11 +321,45 @@ impl Finder<'_> {
         None
     }
 
-    /// A number with those it is enumerated with; where only some kinds of answers are looked for,
-    /// as Math-Verify does, each number stands for itself.
-    fn place_plain(&self, plain: Plain) -> Placed {
-        let plain = if self.sources.marked { plain::with_further(plain, self.text) } else { plain };
-        Placed::plain(plain)
+    /// A number with those it is enumerated with, unless it is part of something larger. Where only
+    /// some kinds of answers are looked for, as Math-Verify does, each number stands for itself.
+    fn place_plain(&self, plain: Plain, is_announced: bool) -> Option<Placed> {
+        if !self.sources.marked {
+            return Some(Placed::plain(plain));
+        }
+        let is_part = plain::is_part(&self.text[plain.end..]);
+        (!is_part).then(|| Placed::plain(plain::with_further(plain, self.text, is_announced)))
+    }
+
+    /// The value and the text of a candidate. One of several alternatives is not the answer:
+    /// `5 or $7$`.
+    fn read(&self, placed: &Placed) -> (Option<Expr>, String) {
+        let (value, text) = placed.read(self.text);
+        if !self.sources.marked || !self.is_alternative(placed) {
+            return (value, text);
+        }
+        let other = Expr::Text("…".to_owned());
+        (value.map(|value| Expr::List(vec![value, other])), format!("{text} or …"))
+    }
+
+    /// Whether a number or a formula stands on the other side of an `or`. A box is chosen, and what
+    /// stands before it is often the same in other words: `1/2, or \boxed{50\%}`.
+    fn is_alternative(&self, placed: &Placed) -> bool {
+        let own = &self.text[placed.start..placed.end];
+        if own.contains("\\boxed") || own.contains("\\fbox") {
+            return false;
+        }
+        let before = without_name(self.text[..placed.start].trim_end());
+        let is_after = before.strip_suffix("or").is_some_and(|rest| {
+            let value = rest.trim_end().trim_end_matches(',');
+            rest.ends_with(char::is_whitespace)
+                && value.ends_with(|c: char| c.is_ascii_digit() || matches!(c, '$' | '}' | ')'))
+        });
+        let after = self.text[placed.end..].trim_start_matches([',', ' ']);
+        let is_before = after.strip_prefix("or ").is_some_and(|rest| {
+            rest.trim_start().starts_with(|c: char| c.is_ascii_digit() || "-$\\√".contains(c))
+        });
+        is_after || is_before
     }
 
     fn anything(&self) -> Vec<Placed> {
@@ -316,11 +371,19 @@ impl Finder<'_> {
             let mut numbers = plain::all(self.text);
             numbers.sort_by_key(|plain| std::cmp::Reverse(plain.end));
             numbers.truncate(MOST_TRIED + plain::MOST_FURTHER);
-            found.extend(numbers.into_iter().map(|plain| self.place_plain(plain)));
+            found.extend(numbers.into_iter().filter_map(|plain| self.place_plain(plain, false)));
         }
         if self.sources.choice {
             found.extend(CHOICE.captures_iter(self.text).filter_map(|c| Placed::choice(&c)));
         }
         found
     }
+}
+
+/// Without the `x` of `x = 5`.
+fn without_name(text: &str) -> &str {
+    let rest = text.trim_end_matches(|c: char| c == '=' || c.is_whitespace());
+    let name = rest.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let is_name = rest.len() == name.len() + 1 && name.ends_with(char::is_whitespace);
+    if is_name { name.trim_end() } else { text }
 }

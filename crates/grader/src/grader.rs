@@ -10,7 +10,9 @@ use regex::Regex;
 
 use crate::compare::{self, Rules, Same};
 use crate::expr::Expr;
-use crate::find::{Extracted, Sources, boxed, extract, plain, plain_value, read_latex};
+use crate::find::{
+    Extracted, Sources, announced_words, boxed, extract, plain, plain_value, read_latex,
+};
 use crate::options::{MatchType, Options, OptionsError};
 use crate::read::vocabulary;
 use crate::verdict::{Reason, Verdict};
@@ -69,7 +71,8 @@ impl Grader {
             return self.numbers(&a, &b);
         }
         let gold = self.extract_gold(gold);
-        let pred = self.extract_pred(pred);
+        let words = self.asks_for_words(&gold).then(|| announced_words(pred)).flatten();
+        let pred = words.map_or_else(|| self.extract_pred(pred), Extracted::words);
         let verdict = self.judge(&gold, &pred);
         if verdict == Verdict::Equal && self.options.evaluated && repeats(question, &gold, &pred) {
             return Verdict::Different;
@@ -133,8 +136,11 @@ impl Grader {
             return found;
         }
         // Words alone: `Tuesday`.
-        let text = pred.trim().trim_end_matches('.').to_owned();
-        Extracted::whole(text, |text| Some(Expr::Text(text.to_owned())))
+        Extracted::words(pred.trim().trim_end_matches('.'))
+    }
+
+    fn asks_for_words(&self, gold: &Extracted) -> bool {
+        self.options.match_types.is_empty() && gold.value.as_ref().is_some_and(compare::is_words)
     }
 
     fn judge(&self, gold: &Extracted, pred: &Extracted) -> Verdict {

@@ -51,6 +51,11 @@ fn words(expr: &Expr) -> Option<String> {
     }
 }
 
+/// Whether an answer is only words or names.
+pub(crate) fn is_words(expr: &Expr) -> bool {
+    words(expr).is_some()
+}
+
 /// `None` when the answers are not words.
 pub(super) fn compare_words(gold: &Expr, pred: &Expr) -> Option<Same> {
     let is_text = |expr: &Expr| {

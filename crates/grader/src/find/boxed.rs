@@ -80,7 +80,8 @@ const NEAR: usize = 10;
 /// … and when `and`, `or`, a comma or a semicolon does.
 const JOINED: usize = 70;
 
-/// The last box with those before it that belong to the same answer, joined by commas.
+/// The last box with those before it that belong to the same answer, joined by commas with a blank: `1` and
+/// `234` are not 1,234.
 pub(crate) fn last_cluster(parts: &[BoxedPart], text: &str) -> Option<String> {
     let last = parts.last()?;
     let mut cluster = vec![last.content.clone()];
@@ -104,7 +105,7 @@ pub(crate) fn last_cluster(parts: &[BoxedPart], text: &str) -> Option<String> {
         next = part;
     }
     cluster.reverse();
-    Some(cluster.join(","))
+    Some(cluster.join(", "))
 }
 
 /// The content of all boxes joined by commas, or the text itself when it has none.
@@ -115,5 +116,5 @@ pub(crate) fn content_or_text(text: &str) -> String {
     }
     let mut contents: Vec<String> = parts.into_iter().map(|part| part.content).collect();
     contents.dedup();
-    contents.join(",")
+    contents.join(", ")
 }

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use num_bigint::BigInt;
+
 use super::environment::Group;
 use super::plain::Plain;
 use crate::expr::Expr;
@@ -85,10 +87,33 @@ fn read_parts(parts: &[(String, bool)]) -> (Option<Expr>, String) {
 
 /// The value of a number in prose, with what the words behind it say.
 pub(crate) fn plain_value(plain: &Plain, behind: &str) -> Option<Expr> {
-    let value = percent(parse(&plain.text).ok()?, plain.is_percent);
+    let value = restated(percent(parse(&plain.text).ok()?, plain.is_percent));
     let mut measure = unit::measure_in_prose(behind);
     measure.unit = measure.unit.or(plain.unit.clone());
     Some(measured(value, measure))
+}
+
+/// `0.6 or 60%` is one value said twice; the last way to say it counts.
+fn restated(value: Expr) -> Expr {
+    let number = |item: &Expr| match item {
+        Expr::Number(value, _) => Some(value.clone()),
+        Expr::Percent(inner) => match &**inner {
+            Expr::Number(value, _) => Some(value / BigInt::from(100)),
+            _ => None,
+        },
+        _ => None,
+    };
+    match value {
+        Expr::List(mut items) => {
+            let first = items.first().and_then(number);
+            let is_one = first.is_some() && items.iter().all(|item| number(item) == first);
+            if is_one && let Some(last) = items.pop() {
+                return last;
+            }
+            Expr::List(items)
+        }
+        other => other,
+    }
 }
 
 fn percent(value: Expr, is_percent: bool) -> Expr {

@@ -9,16 +9,16 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::environment::percent_at;
-use crate::read::Unit;
+use crate::read::{Unit, unit, vocabulary};
 
 const PREFIX: &str = r"(?:^|[\s=])(?:\*\*)?";
 const CURRENCY: &str = r"(?:\\?(?P<currency>[$€£¥₹₽₪₩₫฿₿]))?";
-const NUMBER: &str = r"(?P<grouped>-?[1-9][0-9]{0,2}(?:[ ,][0-9]{3})+(?:\.[0-9]+)?)|(?P<root>-?[0-9]*√\(?[0-9]+(?:\.[0-9]+)?\)?)|(?P<decimal>-?[0-9]+[.,][0-9]+(?:[eE][+-]?[0-9]{1,4})?)|(?P<point>-?\.[0-9]+)|(?P<integer>-?[0-9]+(?:[eE][+-]?[0-9]{1,4})?)";
+const NUMBER: &str = r"(?P<grouped>-?[1-9][0-9]{0,2}(?:[ ,][0-9]{3})+(?:\.[0-9]+)?)|(?P<based>[0-9]+_\{?[0-9]{1,2}\}?)|(?P<root>-?[0-9]*√\(?[0-9]+(?:\.[0-9]+)?\)?)|(?P<decimal>-?[0-9]+[.,][0-9]+(?:[eE][+-]?[0-9]{1,4})?)|(?P<point>-?\.[0-9]+)|(?P<integer>-?[0-9]+(?:[eE][+-]?[0-9]{1,4})?)";
 const ARITHMETIC: &str =
     r"(?P<sum>-?\(?-?[0-9][0-9.\s+\-*×/^()÷]*[+\-*×/^()÷][0-9.\s+\-*×/^()÷]+\)?)";
 const SUFFIX: &str = r"(?:\*\*)?(?:[.,:\s)$]|$)";
 /// A further number of an enumeration: what joins it, and its value.
-const FURTHER: &str = r"^\s*(?:(?P<or>,?\s*or\s)|,\s|;|,?\s*and\s)\s*(?:[A-Za-z]\s*=\s*)?[$€£]?(?P<value>-?[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?)";
+const FURTHER: &str = r"^(?:\^\{?\\circ\}?|°|\\text\{[^{}]*\})?\s*(?:(?P<or>,?\s*or\s)|(?P<to>\s*to\s)|,\s|;|,?\s*and\s)\s*(?:[A-Za-z]\s*=\s*)?[$€£]?(?P<value>-?[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?(?:\s?\\?%)?)";
 
 fn pattern(text: &str) -> Regex {
     Regex::new(text).unwrap_or_else(|error| panic!("a pattern of this file is wrong: {error}"))
@@ -47,7 +47,7 @@ fn read_number(captures: &regex::Captures<'_>, text: &str) -> Option<Plain> {
     } else if let Some(found) = captures.name("decimal") {
         (found, found.as_str().replace(',', "."))
     } else {
-        let names = ["root", "point", "integer"];
+        let names = ["based", "root", "point", "integer"];
         let found = names.iter().find_map(|name| captures.name(name))?;
         (found, found.as_str().to_owned())
     };
@@ -64,24 +64,78 @@ fn read_number(captures: &regex::Captures<'_>, text: &str) -> Option<Plain> {
 
 fn read_sum(captures: &regex::Captures<'_>) -> Option<Plain> {
     let (whole, found) = (captures.get(0)?, captures.name("sum")?);
-    let text = found.as_str().trim().trim_end_matches('.').to_owned();
-    Some(Plain { start: whole.start(), end: whole.end(), text, is_percent: false, unit: None })
+    let text = found.as_str().trim_end().trim_end_matches('.');
+    let end = found.start() + text.len();
+    let text = text.trim_start().to_owned();
+    Some(Plain { start: whole.start(), end, text, is_percent: false, unit: None })
+}
+
+/// Commands after a number that make it part of a formula.
+const OPERATORS: &[&str] = &[
+    "frac", "dfrac", "tfrac", "sqrt", "pi", "cdot", "times", "pm", "mp", "div", "left", "ln",
+    "log", "sin", "cos", "tan", "binom", "mod", "bmod", "pmod",
+];
+
+/// Whether a number is part of something larger, going by what stands behind it: `5x`, `5\pi`,
+/// `5^2`, `5 and a half`.
+pub(crate) fn is_part(behind: &str) -> bool {
+    let letters = |text: &str| text.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let mut chars = behind.chars();
+    match chars.next() {
+        Some('_' | 'π' | '√') => true,
+        Some('^') => {
+            let power = chars.as_str().trim_start_matches('{');
+            !["\\circ", "\\text", "\\degree", "st", "nd", "rd", "th", "°"]
+                .iter()
+                .any(|ending| power.starts_with(ending))
+        }
+        Some('\\') => OPERATORS.contains(&&behind[1..1 + letters(&behind[1..])]),
+        Some(c) if c.is_ascii_alphabetic() => {
+            let word = &behind[..letters(behind)];
+            let is_function = vocabulary::word_command(word).is_some();
+            // Longer words name what is counted; one or two letters are a product.
+            is_function || word.len() < 3 && !is_ordinal_ending(word) && !unit::is_unit(word)
+        }
+        Some(c) if c.is_whitespace() => {
+            let rest = behind.trim_start();
+            let first = &rest[..letters(rest)];
+            matches!(first, "squared" | "cubed" | "factorial") || is_fraction_in_words(rest)
+        }
+        _ => false,
+    }
+}
+
+fn is_ordinal_ending(word: &str) -> bool {
+    matches!(word, "st" | "nd" | "rd" | "th")
+}
+
+/// `and a half`.
+fn is_fraction_in_words(rest: &str) -> bool {
+    let mut words = rest.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| !word.is_empty());
+    words.next() == Some("and")
+        && matches!(words.next(), Some("a" | "one" | "two" | "three"))
+        && matches!(words.next(), Some("half" | "third" | "thirds" | "quarter" | "quarters"))
 }
 
 /// Most numbers of one enumeration that are read; more are no answer anyway.
 pub(crate) const MOST_FURTHER: usize = 20;
 
 /// With the numbers that follow it as alternatives or elements, `2 or 3`, `1, 2 and 3.`: together
-/// they are one answer. A comma and an `and` count only where the sentence ends with them.
-pub(crate) fn with_further(plain: Plain, text: &str) -> Plain {
+/// they are one answer. A comma and an `and` count only where the sentence ends with them, and a
+/// range, `5 to 6`, only where an answer is announced: prose counts from one number to another.
+pub(crate) fn with_further(plain: Plain, text: &str, is_announced: bool) -> Plain {
     let mut values = vec![plain.text.clone()];
     let (mut end, mut counted) = (plain.end, (plain.end, 1));
     while let Some(found) = FURTHERS.captures(&text[end..]).filter(|_| values.len() < MOST_FURTHER)
     {
         let Some(value) = found.name("value") else { break };
+        let is_range = found.name("to").is_some();
+        if is_range && !is_announced {
+            break;
+        }
         end += value.end();
         values.push(value.as_str().replace(',', ""));
-        if found.name("or").is_some() {
+        if is_range || found.name("or").is_some() {
             counted = (end, values.len());
         }
     }

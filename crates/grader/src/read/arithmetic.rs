@@ -46,10 +46,15 @@ impl Parser {
                     factors.push(self.signed()?);
                 }
             } else if self.eat_symbol('/') || self.eat_command(&["div", "slash"]) {
+                let is_group = matches!(self.peek(), Some(Token::Symbol('(' | '[' | '{')));
                 let divisor = self.signed()?;
-                // `1/2x` divides by 2 only.
+                // `1/2x` divides by 2 only; `1/2 %` is half a percent.
                 let dividend = factors.pop().ok_or(ReadError::NotMathematics)?;
-                factors.push(dividend.quotient(divisor));
+                factors.push(if is_group {
+                    dividend.quotient(divisor)
+                } else {
+                    divisor.inside(|divisor| dividend.quotient(divisor))
+                });
             } else if self.starts_factor() {
                 if self.is_beside_number() {
                     factors = vec![self.mixed_number(factors)?];
@@ -59,7 +64,7 @@ impl Parser {
                 let factor = self.power()?;
                 if is_mixed {
                     let whole = factors.pop().ok_or(ReadError::NotMathematics)?;
-                    factors.push(add_fraction(whole, factor));
+                    factors.push(factor.inside(|part| add_fraction(whole, part)));
                 } else {
                     factors.push(factor);
                 }
@@ -83,15 +88,15 @@ impl Parser {
         if !self.eat_symbol('/') || factors.len() != 1 {
             return Err(ReadError::Juxtaposed);
         }
-        let fraction = numerator.quotient(self.power()?);
-        match (factors.swap_remove(0), fraction) {
-            (whole @ Expr::Number(_, Written::Integer), Expr::Number(part, Written::Fraction))
-                if part.numer() < part.denom() =>
-            {
-                Ok(add_fraction(whole, Expr::Number(part, Written::Fraction)))
-            }
-            _ => Err(ReadError::Juxtaposed),
-        }
+        let whole = factors.swap_remove(0);
+        let mut is_mixed = matches!(whole, Expr::Number(_, Written::Integer));
+        let mixed = self.power()?.inside(|denominator| {
+            let fraction = numerator.quotient(denominator);
+            is_mixed &= matches!(&fraction, Expr::Number(part, Written::Fraction)
+                if part.numer() < part.denom());
+            add_fraction(whole, fraction)
+        });
+        if is_mixed { Ok(mixed) } else { Err(ReadError::Juxtaposed) }
     }
 
     /// `2\frac{1}{2}`: an integer directly before a fraction of two integers.

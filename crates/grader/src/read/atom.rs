@@ -81,12 +81,14 @@ impl Parser {
                     self.next();
                     value = Expr::Percent(Box::new(value));
                 }
-                Some(Token::Symbol('\'')) => {
-                    self.next();
-                    if let Expr::Symbol(name) = &mut value {
+                Some(Token::Symbol('\'')) => match &mut value {
+                    Expr::Symbol(name) => {
                         name.push('\'');
+                        self.next();
                     }
-                }
+                    // The derivative of something, or minutes of an arc.
+                    _ => return Err(ReadError::NotMathematics),
+                },
                 Some(Token::Command(name)) => match name.as_str() {
                     "percent" => {
                         self.next();
@@ -98,8 +100,10 @@ impl Parser {
                     }
                     _ => return Ok(value),
                 },
-                Some(Token::Text(_))
-                    if !matches!(value, Expr::Text(_)) && self.text_is_trailing() =>
+                Some(text @ Token::Text(_))
+                    if !matches!(value, Expr::Text(_))
+                        && may_follow(text)
+                        && self.text_is_trailing() =>
                 {
                     let words = self.unit_words();
                     value = measured(value, unit::measure(&words));
@@ -138,7 +142,7 @@ impl Parser {
     /// `\text{cm}^2`, `\text{ km}^{2}`, `\text{m}/\text{s}`, as one text.
     fn unit_words(&mut self) -> String {
         let mut words = String::new();
-        while let Some(Token::Text(text)) = self.peek() {
+        while let Some(Token::Text(text)) = self.peek().filter(|next| may_follow(next)) {
             words.push(' ');
             words.push_str(text);
             self.next();
@@ -153,7 +157,10 @@ impl Parser {
                     self.eat_symbol('}');
                 }
             }
-            if matches!(self.peek(), Some(Token::Symbol('/'))) {
+            let mut rest = self.tokens[self.at..].iter().filter(|token| **token != Token::Space);
+            if rest.next() == Some(&Token::Symbol('/'))
+                && matches!(rest.next(), Some(Token::Text(_)))
+            {
                 words.push('/');
                 self.next();
             }
@@ -255,6 +262,7 @@ impl Parser {
         if self.eat_symbol('_') {
             let base = self.argument()?;
             return match base {
+                base if base == Expr::integer(10) => number(text),
                 Expr::Number(base, _) => Ok(Expr::Based(text.to_owned(), base.to_string())),
                 _ => Err(ReadError::NotMathematics),
             };
@@ -331,4 +339,9 @@ impl Parser {
             }
         }
     }
+}
+
+/// Words that can be the unit of the value before them.
+fn may_follow(token: &Token) -> bool {
+    matches!(token, Token::Text(words) if unit::may_follow(words))
 }

@@ -95,6 +95,46 @@ fn pieces(words: &str) -> Vec<String> {
     pieces
 }
 
+/// Words that change the value before them, or take it back.
+const CHANGING: &[&str] = &[
+    "or",
+    "and",
+    "nor",
+    "not",
+    "either",
+    "maybe",
+    "perhaps",
+    "possibly",
+    "but",
+    "except",
+    "unless",
+    "plus",
+    "minus",
+    "half",
+    "third",
+    "quarter",
+    "squared",
+    "cubed",
+    "factorial",
+    "to",
+];
+
+/// Whether words after a value can be its unit or what it counts, and nothing more.
+pub(crate) fn may_follow(words: &str) -> bool {
+    let is_power = |before: char| before.is_alphabetic() || before == '^';
+    let has_number = words.char_indices().any(|(at, c)| {
+        c.is_ascii_digit() && !words[..at].chars().next_back().is_some_and(is_power)
+    });
+    let is_changing =
+        |word: &str| CHANGING.iter().any(|changing| changing.eq_ignore_ascii_case(word));
+    let mut each = words.split(|c: char| !c.is_alphabetic());
+    // `meters squared` is a unit; `squared` alone is not.
+    let first = each.next().unwrap_or_default();
+    !has_number
+        && !is_changing(first)
+        && !each.any(|word| is_changing(word) && power_after(word).is_none())
+}
+
 /// What words after a value say; words that are unknown say nothing.
 pub(crate) fn measure(words: &str) -> Measure {
     let pieces = pieces(words);
@@ -127,6 +167,11 @@ pub(crate) fn measure(words: &str) -> Measure {
     parts.sort_unstable();
     measure.unit = (!parts.is_empty()).then_some(Unit(parts));
     measure
+}
+
+/// Whether a word is a unit by itself: the `pm` of `6pm`.
+pub(crate) fn is_unit(word: &str) -> bool {
+    named(word).is_some() || compound(word).is_some()
 }
 
 /// The words behind a number in prose that may belong to it.

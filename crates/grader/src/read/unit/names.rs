@@ -50,6 +50,15 @@ const UNITS: &[&[&str]] = &[
     &["F"],
     &["K", "kelvin"],
     &["ohm", "ohms"],
+    &["Hz", "hertz"],
+    &["kWh"],
+    &["kW", "kilowatt", "kilowatts"],
+    &["cal", "calorie", "calories"],
+    &["kcal", "kilocalorie", "kilocalories"],
+    &["KB", "kilobyte", "kilobytes"],
+    &["MB", "megabyte", "megabytes"],
+    &["GB", "gigabyte", "gigabytes"],
+    &["TB", "terabyte", "terabytes"],
     &[ANY, "units"],
 ];
 
