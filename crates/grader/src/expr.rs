@@ -274,6 +274,23 @@ impl Expr {
         change(mapped)
     }
 
+    /// Whether the tree has more than `limit` levels. The one walk that does not recurse.
+    pub(crate) fn is_higher_than(&self, limit: usize) -> bool {
+        let mut rest = vec![(self, 1)];
+        while let Some((node, level)) = rest.pop() {
+            if level > limit {
+                return true;
+            }
+            rest.extend(node.children().into_iter().map(|child| (child, level + 1)));
+        }
+        false
+    }
+
+    /// Nodes of the tree.
+    pub(crate) fn size(&self) -> u64 {
+        1 + self.children().iter().map(|child| child.size()).sum::<u64>()
+    }
+
     pub(crate) fn any(&self, test: &dyn Fn(&Self) -> bool) -> bool {
         test(self) || self.children().iter().any(|child| child.any(test))
     }

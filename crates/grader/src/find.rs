@@ -368,9 +368,7 @@ impl Finder<'_> {
             found.extend(self.environments.all(Wanted::Any).iter().map(Placed::group));
         }
         if self.sources.plain {
-            let mut numbers = plain::all(self.text);
-            numbers.sort_by_key(|plain| std::cmp::Reverse(plain.end));
-            numbers.truncate(MOST_TRIED + plain::MOST_FURTHER);
+            let numbers = plain::last(self.text, MOST_TRIED + plain::MOST_FURTHER);
             found.extend(numbers.into_iter().filter_map(|plain| self.place_plain(plain, false)));
         }
         if self.sources.choice {

@@ -244,30 +244,43 @@ fn has_words(text: &str) -> bool {
 
 /// The same characters, blanks and layout aside; a blank between two digits counts.
 fn same_text(a: &str, b: &str) -> bool {
-    let (a, b) = (without_layout(a), without_layout(b));
-    !a.is_empty() && a == b
+    let mut first = characters(a).peekable();
+    first.peek().is_some() && first.eq(characters(b))
+}
+
+/// The characters of an answer that are seen and mean something.
+fn characters(text: &str) -> impl Iterator<Item = char> {
+    const LAYOUT: [&str; 3] = ["\\left", "\\right", "\\!"];
+    let is_silent = |c: char| c.is_whitespace() || matches!(c, '$' | '"');
+    let mut rest = text.trim_end_matches(|c| is_silent(c) || c == '.');
+    let (mut last, mut has_blank) = (None, false);
+    std::iter::from_fn(move || {
+        loop {
+            if let Some(shorter) = LAYOUT.iter().find_map(|layout| rest.strip_prefix(layout)) {
+                rest = shorter;
+            } else if let Some(shorter) = rest.strip_prefix("\\,") {
+                (rest, has_blank) = (shorter, true);
+            } else {
+                let c = rest.chars().next()?;
+                if is_silent(c) {
+                    has_blank = true;
+                } else if std::mem::take(&mut has_blank)
+                    && c.is_ascii_digit()
+                    && last.is_some_and(|last: char| last.is_ascii_digit())
+                {
+                    last = Some(' ');
+                    return last;
+                } else {
+                    last = Some(c);
+                    rest = &rest[c.len_utf8()..];
+                    return last;
+                }
+                rest = &rest[c.len_utf8()..];
+            }
+        }
+    })
 }
 
 fn without_layout(text: &str) -> String {
-    let text = text
-        .replace("\\left", "")
-        .replace("\\right", "")
-        .replace("\\!", "")
-        .replace("\\,", " ")
-        .replace(['$', '"'], "");
-    let mut plain = String::with_capacity(text.len());
-    let mut has_blank = false;
-    for c in text.chars() {
-        if c.is_whitespace() {
-            has_blank = true;
-            continue;
-        }
-        if has_blank && c.is_ascii_digit() && plain.ends_with(|c: char| c.is_ascii_digit()) {
-            plain.push(' ');
-        }
-        has_blank = false;
-        plain.push(c);
-    }
-    plain.truncate(plain.trim_end_matches('.').len());
-    plain
+    characters(text).collect()
 }

@@ -16,7 +16,7 @@ mod atom;
 mod bracket;
 mod command;
 mod function;
-mod numeral;
+pub(crate) mod numeral;
 mod parser;
 mod token;
 pub(crate) mod unit;
@@ -38,12 +38,18 @@ pub(crate) type Parsed = Result<Expr, ReadError>;
 
 /// Reads one answer.
 pub(crate) fn parse(text: &str) -> Parsed {
+    if let Some(integer) = numeral::small_integer(text) {
+        return Ok(integer);
+    }
     let (value, mut measure) = unit::split_measure(without_closing(text));
     let (tokens, currency) = tokenize(value)?;
     let mut parser = Parser::new(tokens);
     let answer = parser.answer()?;
     if !parser.is_done() {
         return Err(ReadError::NotMathematics);
+    }
+    if parser.is_too_high(&answer) {
+        return Err(ReadError::TooDeep);
     }
     measure.unit = match (measure.unit, currency) {
         (Some(unit), Some(currency)) => Some(unit.with(currency)),

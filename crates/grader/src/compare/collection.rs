@@ -10,7 +10,7 @@
 //! `(1, 3)` is a pair and an open interval at once: what it is compared with decides.
 
 use super::budget::Spent;
-use super::real_set::{RealSet, combine_all};
+use super::real_set::{RealSet, read_all};
 use super::{Comparison, Same, is_assignment, is_relation, last_term};
 use crate::expr::{Expr, SetOperator};
 
@@ -131,30 +131,19 @@ fn real_sets(comparison: &Comparison<'_>, gold: &Expr, pred: &Expr) -> Result<Sa
     if matches!(gold, Expr::List(items) if items.iter().all(is_relation)) {
         return conditions(comparison, gold, pred);
     }
-    let as_set = |expr: &Expr| match expr {
-        Expr::List(items) => Expr::Set(items.clone()),
-        other => other.clone(),
-    };
-    // Several intervals in a row are their union.
-    let joined = |expr: &Expr| match expr {
-        Expr::List(items)
-            if items
-                .iter()
-                .all(|i| is_real_set(i) || matches!(i, Expr::Tuple(t) if t.len() == 2)) =>
-        {
-            items
-                .iter()
-                .cloned()
-                .reduce(|a, b| Expr::SetOperation(SetOperator::Union, Box::new(a), Box::new(b)))
+    let budget = comparison.budget;
+    let is_interval =
+        |item: &Expr| is_real_set(item) || matches!(item, Expr::Tuple(ends) if ends.len() == 2);
+    let read = |expr: &Expr| match expr {
+        // Several intervals in a row are their union; several numbers are a set.
+        Expr::List(items) if items.iter().all(is_interval) => {
+            read_all(SetOperator::Union, items, budget)
         }
-        _ => None,
-    };
-    let read = |expr: &Expr| {
-        let expr = joined(expr).unwrap_or_else(|| as_set(expr));
-        RealSet::read(&expr, comparison.budget)
+        Expr::List(items) => RealSet::read(&Expr::Set(items.clone()), budget),
+        other => RealSet::read(other, budget),
     };
     if let (Some(a), Some(b)) = (read(gold)?, read(pred)?) {
-        return Ok(Same::of(a.equals(&b)));
+        return Ok(Same::of(a.equals(&b, comparison.budget)?));
     }
     if matches!(gold, Expr::List(_)) || matches!(pred, Expr::List(_)) {
         let (a, b) = (elements(gold), elements(pred));
@@ -190,14 +179,9 @@ fn conditions(comparison: &Comparison<'_>, gold: &Expr, pred: &Expr) -> Result<S
     }
     let Some(target) = RealSet::read(pred, comparison.budget)? else { return Ok(Same::No) };
     for operator in [SetOperator::Union, SetOperator::Intersection] {
-        let mut sets = Vec::new();
-        for item in items {
-            match RealSet::read(item, comparison.budget)? {
-                Some(set) => sets.push(set),
-                None => return Ok(Same::No),
-            }
-        }
-        if combine_all(operator, sets).is_some_and(|set| set.equals(&target)) {
+        if let Some(set) = read_all(operator, items, comparison.budget)?
+            && set.equals(&target, comparison.budget)?
+        {
             return Ok(Same::Yes);
         }
     }

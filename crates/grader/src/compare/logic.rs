@@ -2,7 +2,7 @@
 
 use super::budget::Spent;
 use super::collection::any_order;
-use super::real_set::RealSet;
+use super::real_set::{RealSet, read_all};
 use super::{Comparison, Same};
 use crate::expr::{Expr, SetOperator};
 
@@ -36,19 +36,14 @@ pub(super) fn compare_logic(
 }
 
 fn as_sets(comparison: &Comparison<'_>, gold: &Expr, pred: &Expr) -> Result<Same, Spent> {
+    let budget = comparison.budget;
     // Several intervals in a row are their union.
     let read = |expr: &Expr| match expr {
-        Expr::List(items) => {
-            let union = items
-                .iter()
-                .cloned()
-                .reduce(|a, b| Expr::SetOperation(SetOperator::Union, Box::new(a), Box::new(b)));
-            union.map_or(Ok(None), |union| RealSet::read(&union, comparison.budget))
-        }
-        other => RealSet::read(other, comparison.budget),
+        Expr::List(items) => read_all(SetOperator::Union, items, budget),
+        other => RealSet::read(other, budget),
     };
     Ok(match (read(gold)?, read(pred)?) {
-        (Some(a), Some(b)) => Same::of(a.equals(&b)),
+        (Some(a), Some(b)) => Same::of(a.equals(&b, budget)?),
         _ => Same::No,
     })
 }

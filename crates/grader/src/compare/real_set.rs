@@ -17,6 +17,8 @@ type Test = Box<dyn Fn(f64) -> bool>;
 pub(crate) struct RealSet {
     test: Test,
     changes: Vec<f64>,
+    /// Steps of the budget that one test takes.
+    cost: u64,
     /// The variable of an inequality; two inequalities in different variables differ.
     pub(crate) variable: Option<String>,
 }
@@ -45,7 +47,7 @@ impl RealSet {
                 let (Some(a), Some(b)) = (Self::read(a, budget)?, Self::read(b, budget)?) else {
                     return Ok(None);
                 };
-                Ok(Some(combine(*operator, a, b)))
+                Ok(combine_all(*operator, vec![a, b]))
             }
             Expr::Relation(terms, comparators) => relation(terms, comparators, budget),
             Expr::Logic(connective, items) => statements(*connective, items, budget),
@@ -54,14 +56,14 @@ impl RealSet {
     }
 
     fn new(changes: Vec<f64>, test: impl Fn(f64) -> bool + 'static) -> Self {
-        Self { test: Box::new(test), changes, variable: None }
+        Self { test: Box::new(test), changes, cost: 1, variable: None }
     }
 
     fn contains(&self, x: f64) -> bool {
         (self.test)(x)
     }
 
-    pub(crate) fn equals(&self, other: &Self) -> bool {
+    pub(crate) fn equals(&self, other: &Self, budget: &Budget) -> Result<bool, Spent> {
         let mut changes: Vec<f64> = self.changes.iter().chain(&other.changes).copied().collect();
         changes.sort_by(f64::total_cmp);
         changes.dedup_by(|a, b| is_near(*a, *b));
@@ -73,7 +75,8 @@ impl RealSet {
             }
             _ => probes.push(0.0),
         }
-        probes.iter().all(|x| self.contains(*x) == other.contains(*x))
+        budget.spend((probes.len() as u64).saturating_mul(self.cost + other.cost))?;
+        Ok(probes.iter().all(|x| self.contains(*x) == other.contains(*x)))
     }
 }
 
@@ -132,24 +135,44 @@ fn points(items: &[Expr], budget: &Budget) -> Result<Option<RealSet>, Spent> {
         }
     }
     let members = values.clone();
-    Ok(Some(RealSet::new(values, move |x| members.iter().any(|member| is_near(*member, x)))))
+    let cost = members.len() as u64 + 1;
+    let set = RealSet::new(values, move |x| members.iter().any(|member| is_near(*member, x)));
+    Ok(Some(RealSet { cost, ..set }))
 }
 
-fn combine(operator: SetOperator, a: RealSet, b: RealSet) -> RealSet {
-    let mut changes = a.changes.clone();
-    changes.extend(&b.changes);
-    let variable = a.variable.clone().or_else(|| b.variable.clone());
+/// Several sets as one. All in one test, because a test inside a test for each of thousands would
+/// be as deep a recursion.
+pub(crate) fn combine_all(operator: SetOperator, mut sets: Vec<RealSet>) -> Option<RealSet> {
+    if sets.len() < 2 {
+        return sets.pop();
+    }
+    let changes = sets.iter().flat_map(|set| set.changes.iter().copied()).collect();
+    let variable = sets.iter().find_map(|set| set.variable.clone());
+    let cost = sets.iter().map(|set| set.cost).sum();
     let set = RealSet::new(changes, move |x| match operator {
-        SetOperator::Union => a.contains(x) || b.contains(x),
-        SetOperator::Intersection => a.contains(x) && b.contains(x),
-        SetOperator::Difference => a.contains(x) && !b.contains(x),
+        SetOperator::Union => sets.iter().any(|set| set.contains(x)),
+        SetOperator::Intersection => sets.iter().all(|set| set.contains(x)),
+        SetOperator::Difference => {
+            sets[0].contains(x) && !sets[1..].iter().any(|set| set.contains(x))
+        }
     });
-    RealSet { variable, ..set }
+    Some(RealSet { cost, variable, ..set })
 }
 
-/// All of several sets, or any of them.
-pub(crate) fn combine_all(operator: SetOperator, sets: Vec<RealSet>) -> Option<RealSet> {
-    sets.into_iter().reduce(|a, b| combine(operator, a, b))
+/// The sets of several expressions as one; `None` when one of them cannot be read.
+pub(crate) fn read_all(
+    operator: SetOperator,
+    items: &[Expr],
+    budget: &Budget,
+) -> Result<Option<RealSet>, Spent> {
+    let mut sets = Vec::with_capacity(items.len());
+    for item in items {
+        match RealSet::read(item, budget)? {
+            Some(set) => sets.push(set),
+            None => return Ok(None),
+        }
+    }
+    Ok(combine_all(operator, sets))
 }
 
 /// Conditions together. An `and` that nothing can satisfy was meant as an `or`: `x < 1 and x > 2`.
@@ -158,24 +181,15 @@ fn statements(
     items: &[Expr],
     budget: &Budget,
 ) -> Result<Option<RealSet>, Spent> {
-    let combined = |operator: SetOperator| -> Result<Option<RealSet>, Spent> {
-        let mut sets = Vec::new();
-        for item in items {
-            match RealSet::read(item, budget)? {
-                Some(set) => sets.push(set),
-                None => return Ok(None),
-            }
-        }
-        Ok(combine_all(operator, sets))
-    };
     if connective == Connective::And {
-        let both = combined(SetOperator::Intersection)?;
+        let both = read_all(SetOperator::Intersection, items, budget)?;
         let nothing = RealSet::new(Vec::new(), |_| false);
-        if both.as_ref().is_none_or(|both| !both.equals(&nothing)) {
-            return Ok(both);
+        match both {
+            Some(both) if both.equals(&nothing, budget)? => {}
+            both => return Ok(both),
         }
     }
-    combined(SetOperator::Union)
+    read_all(SetOperator::Union, items, budget)
 }
 
 fn relation(
@@ -251,7 +265,8 @@ fn inequality(
         }
     }
     let name = name.to_owned();
-    Ok(Some(RealSet::new(changes, move |x| {
+    let cost = difference.size();
+    let set = RealSet::new(changes, move |x| {
         let sample = Sample { seed: 1, signed: false, bound: Some((name.clone(), x)) };
         let free = Budget::new(100_000, std::time::Duration::from_secs(1));
         let Ok(Some(value)) = sample.evaluate(&difference, &free) else { return false };
@@ -263,7 +278,8 @@ fn inequality(
             Comparator::GreaterOrEqual => value.re > 0.0 || is_zero,
             _ => !is_zero,
         }
-    })))
+    });
+    Ok(Some(RealSet { cost, ..set }))
 }
 
 /// Real roots of a polynomial of degree at most two, recognised by its differences.

@@ -38,7 +38,7 @@ pub(crate) fn compare_relations(
     else {
         return Ok(same);
     };
-    Ok(Same::of(x.variable == y.variable && x.equals(&y)))
+    Ok(Same::of(x.variable == y.variable && x.equals(&y, comparison.budget)?))
 }
 
 fn as_sets(comparison: &Comparison<'_>, gold: &Expr, pred: &Expr) -> Result<Same, Spent> {
@@ -49,7 +49,7 @@ fn as_sets(comparison: &Comparison<'_>, gold: &Expr, pred: &Expr) -> Result<Same
         let is_readable = gold.is_collection() || pred.is_collection();
         return Ok(if is_readable { Same::Unknown } else { Same::No });
     };
-    Ok(Same::of(a.equals(&b)))
+    Ok(Same::of(a.equals(&b, comparison.budget)?))
 }
 
 fn assignments(comparison: &Comparison<'_>, gold: &Expr, pred: &Expr) -> Result<Same, Spent> {

@@ -61,7 +61,7 @@ impl Placed {
             Candidate::Plain(plain) => {
                 let behind = &text[self.end..];
                 let words = unit::words_in_prose(behind);
-                (plain_value(plain, behind), format!("{}{words}", plain.text))
+                (plain_value(plain, behind), [&plain.text, words].concat())
             }
             Candidate::Latex(parts) => read_parts(parts),
         }

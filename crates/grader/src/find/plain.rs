@@ -4,12 +4,13 @@
 //! before it and anything after it. The patterns run on the linear-time `regex` crate: no input
 //! makes them backtrack.
 
+use std::collections::VecDeque;
 use std::sync::LazyLock;
 
 use regex::Regex;
 
 use super::environment::percent_at;
-use crate::read::{Unit, unit, vocabulary};
+use crate::read::{Unit, numeral, unit, vocabulary};
 
 const PREFIX: &str = r"(?:^|[\s=])(?:\*\*)?";
 const CURRENCY: &str = r"(?:\\?(?P<currency>[$€£¥₹₽₪₩₫฿₿]))?";
@@ -40,19 +41,32 @@ pub(crate) struct Plain {
     pub(crate) unit: Option<Unit>,
 }
 
+/// The groups of [`NUMBERS`].
+mod group {
+    pub(super) const CURRENCY: usize = 1;
+    pub(super) const GROUPED: usize = 2;
+    pub(super) const BASED: usize = 3;
+    pub(super) const ROOT: usize = 4;
+    pub(super) const DECIMAL: usize = 5;
+    pub(super) const POINT: usize = 6;
+    pub(super) const INTEGER: usize = 7;
+}
+
 fn read_number(captures: &regex::Captures<'_>, text: &str) -> Option<Plain> {
     let whole = captures.get(0)?;
-    let (value, written) = if let Some(found) = captures.name("grouped") {
+    let (value, written) = if let Some(found) = captures.get(group::INTEGER) {
+        (found, found.as_str().to_owned())
+    } else if let Some(found) = captures.get(group::GROUPED) {
         (found, found.as_str().replace([' ', ','], ""))
-    } else if let Some(found) = captures.name("decimal") {
+    } else if let Some(found) = captures.get(group::DECIMAL) {
         (found, found.as_str().replace(',', "."))
     } else {
-        let names = ["based", "root", "point", "integer"];
-        let found = names.iter().find_map(|name| captures.name(name))?;
+        let groups = [group::BASED, group::ROOT, group::POINT];
+        let found = groups.iter().find_map(|group| captures.get(*group))?;
         (found, found.as_str().to_owned())
     };
     let percent = percent_at(text, value.end());
-    let sign = captures.name("currency").and_then(|sign| sign.as_str().chars().next());
+    let sign = captures.get(group::CURRENCY).and_then(|sign| sign.as_str().chars().next());
     Some(Plain {
         start: whole.start(),
         end: percent.unwrap_or(value.end()),
@@ -89,7 +103,10 @@ pub(crate) fn is_part(behind: &str) -> bool {
                 .iter()
                 .any(|ending| power.starts_with(ending))
         }
-        Some('\\') => OPERATORS.contains(&&behind[1..1 + letters(&behind[1..])]),
+        Some('\\') => {
+            let rest = chars.as_str();
+            OPERATORS.contains(&&rest[..letters(rest)])
+        }
         Some(c) if c.is_ascii_alphabetic() => {
             let word = &behind[..letters(behind)];
             let is_function = vocabulary::word_command(word).is_some();
@@ -124,6 +141,9 @@ pub(crate) const MOST_FURTHER: usize = 20;
 /// they are one answer. A comma and an `and` count only where the sentence ends with them, and a
 /// range, `5 to 6`, only where an answer is announced: prose counts from one number to another.
 pub(crate) fn with_further(plain: Plain, text: &str, is_announced: bool) -> Plain {
+    if !may_continue(&text[plain.end..]) {
+        return plain;
+    }
     let mut values = vec![plain.text.clone()];
     let (mut end, mut counted) = (plain.end, (plain.end, 1));
     while let Some(found) = FURTHERS.captures(&text[end..]).filter(|_| values.len() < MOST_FURTHER)
@@ -149,6 +169,13 @@ pub(crate) fn with_further(plain: Plain, text: &str, is_announced: bool) -> Plai
     Plain { end: counted.0, text: values[..counted.1].join(", "), ..plain }
 }
 
+/// A look before the pattern is tried.
+fn may_continue(behind: &str) -> bool {
+    let rest = behind.trim_start();
+    rest.starts_with([',', ';', '^', '°', '\\'])
+        || ["or", "and", "to"].iter().any(|word| rest.starts_with(word))
+}
+
 /// The first number or sum that starts at or after `from`, a sum before a number at one place.
 pub(crate) fn first_after(text: &str, from: usize) -> Option<Plain> {
     let number = NUMBERS.captures_at(text, from).and_then(|found| read_number(&found, text));
@@ -160,11 +187,22 @@ pub(crate) fn first_after(text: &str, from: usize) -> Option<Plain> {
     }
 }
 
-/// All numbers and sums, in no particular order.
-pub(crate) fn all(text: &str) -> Vec<Plain> {
-    let numbers = NUMBERS.captures_iter(text).filter_map(|found| read_number(&found, text));
-    let sums = SUMS.captures_iter(text).filter_map(|found| read_sum(&found));
-    numbers.chain(sums).collect()
+/// The last `most` numbers and the last `most` sums, in no particular order.
+pub(crate) fn last(text: &str, most: usize) -> Vec<Plain> {
+    let starts = |pattern: &Regex| {
+        let mut starts: VecDeque<usize> = VecDeque::with_capacity(most);
+        for found in pattern.find_iter(text) {
+            if starts.len() == most {
+                starts.pop_front();
+            }
+            starts.push_back(found.start());
+        }
+        starts
+    };
+    let number = |at: usize| read_number(&NUMBERS.captures_at(text, at)?, text);
+    let sum = |at: usize| read_sum(&SUMS.captures_at(text, at)?);
+    let numbers = starts(&NUMBERS).into_iter().filter_map(number);
+    numbers.chain(starts(&SUMS).into_iter().filter_map(sum)).collect()
 }
 
 /// The whole text as one number with its currency or percent sign; the common case, fast.
@@ -172,6 +210,10 @@ pub(crate) fn whole_number(text: &str) -> Option<Plain> {
     let trimmed = text.trim();
     if trimmed.len() > 40 || !trimmed.contains(|c: char| c.is_ascii_digit()) {
         return None;
+    }
+    if numeral::is_digits(trimmed) {
+        let (end, text) = (trimmed.len(), trimmed.to_owned());
+        return Some(Plain { start: 0, end, text, is_percent: false, unit: None });
     }
     let captures = NUMBERS.captures(trimmed)?;
     let number = read_number(&captures, trimmed)?;

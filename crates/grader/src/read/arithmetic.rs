@@ -9,6 +9,10 @@ use crate::expr::{Expr, Written};
 
 impl Parser {
     pub(crate) fn sum(&mut self) -> Parsed {
+        self.chained(Self::terms)
+    }
+
+    fn terms(&mut self) -> Parsed {
         let leading_sign = self.eat_command(&["pm", "mp"]);
         let mut terms = vec![self.product()?];
         if leading_sign {
@@ -22,6 +26,7 @@ impl Parser {
                 let term = self.product()?;
                 terms.push(term.negated());
             } else if self.eat_command(&["pm", "mp"]) {
+                self.link()?;
                 let right = self.product()?;
                 let left = as_sum(std::mem::take(&mut terms));
                 terms.push(Expr::PlusMinus(Box::new(left), Box::new(right)));
@@ -34,11 +39,16 @@ impl Parser {
     }
 
     pub(crate) fn product(&mut self) -> Parsed {
+        self.chained(Self::factors)
+    }
+
+    fn factors(&mut self) -> Parsed {
         let mut factors = vec![self.signed()?];
         loop {
             if self.eat_symbol('*') || self.eat_command(&["cdot", "times", "ast"]) {
                 // `**` is a power in plain text.
                 if self.eat_symbol('*') {
+                    self.link()?;
                     let exponent = self.nested(Self::signed)?;
                     let base = factors.pop().ok_or(ReadError::NotMathematics)?;
                     factors.push(Expr::Power(Box::new(base), Box::new(exponent)));
@@ -49,12 +59,15 @@ impl Parser {
                 let is_group = matches!(self.peek(), Some(Token::Symbol('(' | '[' | '{')));
                 let divisor = self.signed()?;
                 // `1/2x` divides by 2 only; `1/2 %` is half a percent.
-                let dividend = factors.pop().ok_or(ReadError::NotMathematics)?;
-                factors.push(if is_group {
-                    dividend.quotient(divisor)
-                } else {
-                    divisor.inside(|divisor| dividend.quotient(divisor))
-                });
+                match factors.pop().ok_or(ReadError::NotMathematics)? {
+                    dividend @ Expr::Number(..) if !is_group => {
+                        factors.push(divisor.inside(|divisor| dividend.quotient(divisor)));
+                    }
+                    dividend @ (Expr::Number(..) | Expr::Quantity(..)) => {
+                        factors.push(dividend.quotient(divisor));
+                    }
+                    dividend => factors.extend([dividend, divisor.inverse()]),
+                }
             } else if self.starts_factor() {
                 if self.is_beside_number() {
                     factors = vec![self.mixed_number(factors)?];

@@ -66,51 +66,60 @@ impl Parser {
 
     /// An atom with what follows it: powers, factorials, percent, degrees, units.
     pub(crate) fn power(&mut self) -> Parsed {
+        self.chained(Self::atom_with_endings)
+    }
+
+    fn atom_with_endings(&mut self) -> Parsed {
         let mut value = self.nested(Self::atom)?;
         loop {
-            match self.peek() {
+            value = match self.peek() {
                 Some(Token::Symbol('^')) => {
-                    self.next();
-                    value = self.exponent_of(value)?;
+                    self.ending()?;
+                    self.exponent_of(value)?
                 }
                 Some(Token::Symbol('!')) if self.is_factorial() => {
-                    self.next();
-                    value = Expr::Function(Function::Factorial, vec![value]);
+                    self.ending()?;
+                    Expr::Function(Function::Factorial, vec![value])
                 }
                 Some(Token::Symbol('%')) => {
-                    self.next();
-                    value = Expr::Percent(Box::new(value));
+                    self.ending()?;
+                    Expr::Percent(Box::new(value))
                 }
-                Some(Token::Symbol('\'')) => match &mut value {
+                Some(Token::Symbol('\'')) => match value {
                     Expr::Symbol(name) => {
-                        name.push('\'');
                         self.next();
+                        Expr::Symbol(name + "'")
                     }
                     // The derivative of something, or minutes of an arc.
                     _ => return Err(ReadError::NotMathematics),
                 },
-                Some(Token::Command(name)) => match name.as_str() {
-                    "percent" => {
-                        self.next();
-                        value = Expr::Percent(Box::new(value));
-                    }
-                    "degree" | "circ" | "deg" => {
-                        self.next();
-                        value = Expr::Degrees(Box::new(value));
-                    }
-                    _ => return Ok(value),
-                },
+                Some(Token::Command(name)) if name == "percent" => {
+                    self.ending()?;
+                    Expr::Percent(Box::new(value))
+                }
+                Some(Token::Command(name))
+                    if matches!(name.as_str(), "degree" | "circ" | "deg") =>
+                {
+                    self.ending()?;
+                    Expr::Degrees(Box::new(value))
+                }
                 Some(text @ Token::Text(_))
                     if !matches!(value, Expr::Text(_))
                         && may_follow(text)
                         && self.text_is_trailing() =>
                 {
                     let words = self.unit_words();
-                    value = measured(value, unit::measure(&words));
+                    measured(value, unit::measure(&words))
                 }
                 _ => return Ok(value),
             }
         }
+    }
+
+    /// Takes a sign that puts the value before it one level deeper.
+    fn ending(&mut self) -> Result<(), ReadError> {
+        self.next();
+        self.link()
     }
 
     /// `n!` but not `n != 3`.

@@ -114,6 +114,17 @@ fn shifted(text: &str, places: i32) -> Result<String, ReadError> {
     Ok(if fraction.is_empty() { whole.to_owned() } else { format!("{whole}.{fraction}") })
 }
 
+/// Whether a text is digits with perhaps a minus sign before them.
+pub(crate) fn is_digits(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// An integer that fits a machine word, without the way over tokens.
+pub(crate) fn small_integer(text: &str) -> Option<Expr> {
+    is_digits(text).then(|| text.parse().ok().map(Expr::integer)).flatten()
+}
+
 /// A numeral as an exact rational; a point makes it a decimal.
 pub(super) fn number(text: &str) -> Parsed {
     if text.len() > MOST_DIGITS {

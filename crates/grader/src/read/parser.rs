@@ -12,6 +12,12 @@ use crate::expr::{Comparator, Connective, Expr, Function, SetOperator};
 /// Deepest nesting of brackets, fractions, powers and functions that is read.
 pub(crate) const DEEPEST: usize = 64;
 
+/// Highest tree that is walked. Brackets alone, [`DEEPEST`] of them, stay below.
+const HIGHEST: usize = 600;
+
+/// Links that cannot make a tree too high, whatever they are links of.
+const FEW_LINKS: usize = 64;
+
 /// Most atoms that are read for one answer.
 const MOST_STEPS: usize = 50_000;
 
@@ -23,11 +29,13 @@ pub(crate) struct Parser {
     pub(crate) open_bars: usize,
     /// Atoms read so far, those read twice counted twice.
     pub(crate) steps: usize,
+    /// Links of chains read so far.
+    links: usize,
 }
 
 impl Parser {
     pub(crate) fn new(tokens: Vec<Token>) -> Self {
-        Self { tokens, at: 0, depth: 0, open_bars: 0, steps: 0 }
+        Self { tokens, at: 0, depth: 0, open_bars: 0, steps: 0, links: 0 }
     }
 
     /// The next token that is not a blank.
@@ -74,19 +82,45 @@ impl Parser {
         &mut self,
         inner: impl FnOnce(&mut Self) -> Result<T, ReadError>,
     ) -> Result<T, ReadError> {
-        if self.depth >= DEEPEST {
-            return Err(ReadError::TooDeep);
-        }
         // Set builders and inverse functions are tried and read again: nested, that would double
         // the work with every level.
         self.steps += 1;
         if self.steps > MOST_STEPS {
             return Err(ReadError::TooLong);
         }
-        self.depth += 1;
+        let depth = self.depth;
+        self.deepen()?;
         let result = inner(self);
-        self.depth -= 1;
+        self.depth = depth;
         result
+    }
+
+    /// Runs `links`, which may go deeper link by link with [`Self::link`]: what a loop reads into a
+    /// tree that leans to the left counts as nesting, because whoever walks the tree recurses.
+    pub(crate) fn chained(&mut self, links: impl FnOnce(&mut Self) -> Parsed) -> Parsed {
+        let depth = self.depth;
+        let result = links(self);
+        self.depth = depth;
+        result
+    }
+
+    /// One more link of a chain.
+    pub(crate) fn link(&mut self) -> Result<(), ReadError> {
+        self.links += 1;
+        self.deepen()
+    }
+
+    fn deepen(&mut self) -> Result<(), ReadError> {
+        if self.depth >= DEEPEST {
+            return Err(ReadError::TooDeep);
+        }
+        self.depth += 1;
+        Ok(())
+    }
+
+    /// Whether chains inside brackets inside chains made a tree that is too high to walk.
+    pub(crate) fn is_too_high(&self, tree: &Expr) -> bool {
+        self.links > FEW_LINKS && tree.is_higher_than(HIGHEST)
     }
 
     /// Semicolon-separated groups; several groups of several elements are a list of tuples.
@@ -199,6 +233,10 @@ impl Parser {
     }
 
     fn sets(&mut self) -> Parsed {
+        self.chained(Self::set_operations)
+    }
+
+    fn set_operations(&mut self) -> Parsed {
         let mut left = self.ratio()?;
         loop {
             let operator = match self.peek() {
@@ -211,6 +249,7 @@ impl Parser {
                 _ => return Ok(left),
             };
             self.next();
+            self.link()?;
             let right = self.ratio()?;
             left = Expr::SetOperation(operator, Box::new(left), Box::new(right));
         }

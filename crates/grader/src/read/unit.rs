@@ -9,7 +9,7 @@
 
 mod names;
 
-use self::names::{ANY, compound, is_known, named, power_after, power_before, scale};
+use self::names::{ANY, Word, known};
 
 /// What a value is measured in: names in one spelling, each with its power, sorted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +54,10 @@ impl Unit {
 
     /// The unit that a single letter glued to a number may be: the `m` of `439m`.
     pub(crate) fn of_letter(letter: &str) -> Option<Self> {
-        (letter.len() == 1).then(|| named(letter)).flatten().map(|name| Self(vec![(name, 1)]))
+        match known(letter).filter(|_| letter.len() == 1) {
+            Some(Word::Unit(name)) => Some(Self(vec![(name, 1)])),
+            _ => None,
+        }
     }
 }
 
@@ -132,7 +135,11 @@ pub(crate) fn may_follow(words: &str) -> bool {
     let first = each.next().unwrap_or_default();
     !has_number
         && !is_changing(first)
-        && !each.any(|word| is_changing(word) && power_after(word).is_none())
+        && !each.any(|word| is_changing(word) && !is_power_after(word))
+}
+
+fn is_power_after(piece: &str) -> bool {
+    matches!(known(piece), Some(Word::PowerAfter(_)))
 }
 
 /// What words after a value say; words that are unknown say nothing.
@@ -142,26 +149,28 @@ pub(crate) fn measure(words: &str) -> Measure {
     let mut parts: Vec<(&'static str, i32)> = Vec::new();
     let (mut sign, mut power) = (1, 1);
     for (index, piece) in pieces.iter().enumerate() {
-        let is_last_word = pieces[index + 1..].iter().all(|p| power_after(p).is_some() || p == "/");
-        // `5 in total`, `5 A grades`: letters and `in` are units only at the end.
-        let is_word = piece.len() > 1 && piece != "in";
-        let starts_quotient = pieces.get(index + 1).is_some_and(|next| next == "/");
-        let unit = named(piece).filter(|_| is_word || is_last_word || starts_quotient);
-        if let Some(factor) = scale(piece).filter(|_| parts.is_empty()) {
-            measure.scale = measure.scale.saturating_mul(factor);
-        } else if let (Some(after), Some(last)) = (power_after(piece), parts.last_mut()) {
-            last.1 *= after;
-        } else if let Some(before) = power_before(piece) {
-            power = before;
-        } else if piece == "/" || piece.eq_ignore_ascii_case("per") {
-            sign = -1;
-        } else {
-            match (unit, compound(piece)) {
-                (Some(name), _) => parts.push((name, sign * power)),
-                (None, Some(whole)) => parts.extend(whole),
-                (None, None) => {}
+        match known(piece) {
+            Some(Word::Scale(factor)) if parts.is_empty() => {
+                measure.scale = measure.scale.saturating_mul(factor);
             }
-            (sign, power) = (1, 1);
+            Some(Word::PowerAfter(after)) => {
+                if let Some(last) = parts.last_mut() {
+                    last.1 *= after;
+                }
+            }
+            Some(Word::PowerBefore(before)) => power = before,
+            Some(Word::Per) => sign = -1,
+            None if piece == "/" => sign = -1,
+            word => {
+                match word {
+                    Some(Word::Unit(name)) if counts_as_unit(&pieces, index) => {
+                        parts.push((name, sign * power));
+                    }
+                    Some(Word::Compound(whole)) => parts.extend(whole),
+                    _ => {}
+                }
+                (sign, power) = (1, 1);
+            }
         }
     }
     parts.sort_unstable();
@@ -169,9 +178,28 @@ pub(crate) fn measure(words: &str) -> Measure {
     measure
 }
 
+/// `5 in total`, `5 A grades`: letters and `in` are units only at the end.
+fn counts_as_unit(pieces: &[String], index: usize) -> bool {
+    let rest = &pieces[index + 1..];
+    let is_word = pieces[index].len() > 1 && pieces[index] != "in";
+    is_word
+        || rest.first().is_some_and(|next| next == "/")
+        || rest.iter().all(|piece| is_power_after(piece) || piece == "/")
+}
+
 /// Whether a word is a unit by itself: the `pm` of `6pm`.
 pub(crate) fn is_unit(word: &str) -> bool {
-    named(word).is_some() || compound(word).is_some()
+    matches!(known(word), Some(Word::Unit(_) | Word::Compound(_)))
+}
+
+/// Whether a word, perhaps with points in it, may follow a number as part of its measure.
+fn is_known(word: &str) -> bool {
+    !word.is_empty()
+        && if word.contains('.') {
+            known(&word.replace('.', "")).is_some()
+        } else {
+            known(word).is_some()
+        }
 }
 
 /// The words behind a number in prose that may belong to it.
@@ -182,7 +210,7 @@ pub(crate) fn words_in_prose(behind: &str) -> &str {
         let from = rest.trim_start_matches([' ', '\u{a0}']);
         let end = from.find(|c: char| !c.is_ascii_alphabetic() && c != '.').unwrap_or(from.len());
         let word = from[..end].trim_end_matches('.');
-        if word.is_empty() || !is_known(&word.replace('.', "")) {
+        if !is_known(word) {
             break;
         }
         rest = &from[word.len()..];
@@ -242,8 +270,7 @@ fn without_last_word(text: &str) -> Option<&str> {
     let is_separate = before.ends_with(char::is_whitespace) || before_sign.len() < before.len();
     let touches = is_separate || before.ends_with(|c: char| c.is_ascii_digit() || c == '}');
     // `2h` is a product, `2 h` is a time.
-    let is_unit = is_known(&word.replace('.', "")) && (word.len() > 1 || is_separate);
-    (is_unit && touches).then(|| before_sign.trim_end())
+    (touches && (word.len() > 1 || is_separate) && is_known(word)).then(|| before_sign.trim_end())
 }
 
 /// The point inside `p.m`.

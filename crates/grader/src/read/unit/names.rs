@@ -1,5 +1,8 @@
 //! Names of units, currencies and numbers, with their spellings. Tables and look-ups only.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 /// The name of a unit that says only how many dimensions there are.
 pub(super) const ANY: &str = "unit";
 
@@ -85,49 +88,74 @@ const SCALES: &[(&str, u64)] = &[
     ("trillion", 1_000_000_000_000),
 ];
 
-/// The one name of a unit.
-pub(super) fn named(word: &str) -> Option<&'static str> {
-    let is_it = |spelling: &str| {
-        if word.len() == 1 { spelling == word } else { spelling.eq_ignore_ascii_case(word) }
+/// What a word after a number says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Word {
+    /// A unit by its one name.
+    Unit(&'static str),
+    /// Shorthand for several.
+    Compound(&'static [(&'static str, i32)]),
+    /// A number word.
+    Scale(u64),
+    /// `square`, `cubic`: the power of the unit that follows.
+    PowerBefore(i32),
+    /// `squared`, `^2`: the power of the unit before.
+    PowerAfter(i32),
+    Per,
+    /// What is counted.
+    Noun,
+}
+
+const OTHERS: &[(&str, Word)] = &[
+    ("square", Word::PowerBefore(2)),
+    ("sq", Word::PowerBefore(2)),
+    ("cubic", Word::PowerBefore(3)),
+    ("cu", Word::PowerBefore(3)),
+    ("squared", Word::PowerAfter(2)),
+    ("^2", Word::PowerAfter(2)),
+    ("²", Word::PowerAfter(2)),
+    ("cubed", Word::PowerAfter(3)),
+    ("^3", Word::PowerAfter(3)),
+    ("³", Word::PowerAfter(3)),
+    ("per", Word::Per),
+];
+
+/// Every spelling in lower case, save single letters.
+static WORDS: LazyLock<HashMap<String, Word>> = LazyLock::new(|| {
+    let mut words = HashMap::new();
+    let mut add = |spelling: &str, word: Word| {
+        let is_letter = spelling.len() == 1;
+        words.insert(if is_letter { spelling.to_owned() } else { spelling.to_lowercase() }, word);
     };
-    UNITS.iter().find(|names| names.iter().any(|name| is_it(name))).map(|names| names[0])
-}
+    for spellings in UNITS {
+        for spelling in *spellings {
+            add(spelling, Word::Unit(spellings[0]));
+        }
+    }
+    for (name, parts) in COMPOUNDS {
+        add(name, Word::Compound(parts));
+    }
+    for (name, factor) in SCALES {
+        add(name, Word::Scale(*factor));
+        add(&format!("{name}s"), Word::Scale(*factor));
+    }
+    for noun in NOUNS {
+        add(noun, Word::Noun);
+    }
+    for (name, word) in OTHERS {
+        add(name, *word);
+    }
+    words
+});
 
-/// What a shorthand stands for.
-pub(super) fn compound(word: &str) -> Option<&'static [(&'static str, i32)]> {
-    COMPOUNDS.iter().find(|(name, _)| name.eq_ignore_ascii_case(word)).map(|(_, parts)| *parts)
-}
+/// Longest word that is looked up.
+const LONGEST: usize = 14;
 
-/// What a number word multiplies by.
-pub(super) fn scale(word: &str) -> Option<u64> {
-    let word = word.strip_suffix('s').filter(|stem| stem.len() > 4).unwrap_or(word);
-    SCALES.iter().find(|(name, _)| name.eq_ignore_ascii_case(word)).map(|(_, factor)| *factor)
-}
-
-/// `square`, `cubic`: the power of the unit that follows.
-pub(super) fn power_before(word: &str) -> Option<i32> {
-    match word.to_ascii_lowercase().as_str() {
-        "square" | "sq" => Some(2),
-        "cubic" | "cu" => Some(3),
+/// What a word says, where it is known.
+pub(super) fn known(word: &str) -> Option<Word> {
+    match word.len() {
+        1 => WORDS.get(word).copied(),
+        2..=LONGEST => WORDS.get(word.to_lowercase().as_str()).copied(),
         _ => None,
     }
-}
-
-/// `squared`, `^2`, `²`: the power of the unit before.
-pub(super) fn power_after(word: &str) -> Option<i32> {
-    match word {
-        "^2" | "²" | "squared" => Some(2),
-        "^3" | "³" | "cubed" => Some(3),
-        _ => None,
-    }
-}
-
-/// Whether a word may follow a number as part of its measure.
-pub(super) fn is_known(word: &str) -> bool {
-    named(word).is_some()
-        || compound(word).is_some()
-        || scale(word).is_some()
-        || power_before(word).is_some()
-        || word.eq_ignore_ascii_case("per")
-        || NOUNS.iter().any(|noun| noun.eq_ignore_ascii_case(word))
 }
