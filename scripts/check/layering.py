@@ -11,10 +11,11 @@ import sys
 
 MAY_USE = {
     "curve": set(),
+    "grader": set(),
     "ingest": {"curve"},
     "recipe": set(),
     "rollout": set(),
-    "task": {"recipe", "rollout"},
+    "task": {"grader", "recipe", "rollout"},
     "objective": {"recipe", "rollout"},
     "journal": {"curve", "rollout"},
     "model": {"rollout"},

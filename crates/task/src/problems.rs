@@ -270,6 +270,20 @@ mod tests {
     }
 
     #[test]
+    fn unevaluated_arithmetic_is_paid_only_where_the_recipe_says_so() {
+        let paid = |keys: &str| {
+            let text = format!("[task]\nverifier = {{ type = \"math\"{keys} }}\n");
+            let source = Source::Text { name: "test".into(), text };
+            let recipe = Recipe::load(&[source], &[]).unwrap();
+            let judge = verifier::build(&recipe.task.verifier, Duration::from_secs(5)).unwrap();
+            let answer = Answer::cut(&recipe.format, "</think>\\boxed{56 + 52 + 72 + 48}");
+            judge.verify(&Problem::with_answer("228"), &answer)
+        };
+        assert_eq!(paid(""), Outcome::Incorrect);
+        assert_eq!(paid(", evaluated = false"), Outcome::Correct);
+    }
+
+    #[test]
     fn nothing_to_train_on_is_an_error_with_a_hint() {
         let folder = tempfile::tempdir().unwrap();
         assert!(matches!(load("seed = 1\n", folder.path()), Err(ProblemsError::NoData)));

@@ -11,11 +11,11 @@ use thiserror::Error;
 use crate::answer::Answer;
 use crate::outcome::Outcome;
 use crate::problem::Problem;
-use crate::second_opinion::{SecondOpinion, SecondOpinionOptions};
+use crate::second_opinion::SecondOpinionOptions;
 use crate::verify::code::{CodeOptions, CodeVerifier, UNSANDBOXED_CONSENT};
 use crate::verify::countdown::CountdownVerifier;
 use crate::verify::exact::ExactVerifier;
-use crate::verify::math::{MathOptions, MathVerifier};
+use crate::verify::math::{MathOptions, MathVerifier, MathWithSecondOpinion};
 use crate::verify::program::{ProgramOptions, ProgramVerifier};
 use crate::verify::regex::RegexVerifier;
 
@@ -86,20 +86,18 @@ impl VerifierError {
 pub fn build(choice: &Choice, deadline: Duration) -> Result<Box<dyn Verifier>, VerifierError> {
     let timeout_s = deadline.as_secs_f64();
     Ok(match choice {
-        Choice::Math { precision, strict, second_opinion } => {
-            let options = MathOptions {
-                precision: *precision,
-                strict: *strict,
-                answer_after: String::new(),
-                ..MathOptions::default()
-            };
-            let native = MathVerifier::new(options.clone());
+        Choice::Math { precision, strict, evaluated, second_opinion } => {
+            let mut options = MathOptions::default();
+            options.precision = *precision;
+            options.strict = *strict;
+            options.evaluated = *evaluated;
+            // The format has cut the answer out already.
+            options.answer_after = String::new();
             if *second_opinion {
-                let options_of = SecondOpinionOptions { timeout_s, ..Default::default() };
-                let python = SecondOpinion::try_new(options_of)?;
-                Box::new(MathThenPython { native, python, options })
+                let python = SecondOpinionOptions { timeout_s, ..Default::default() };
+                Box::new(MathWithSecondOpinion::try_new(options, python)?)
             } else {
-                Box::new(native)
+                Box::new(MathVerifier::try_new(options)?)
             }
         }
         Choice::Exact { ignore_case, ignore_blanks } => {
@@ -129,33 +127,4 @@ pub fn build(choice: &Choice, deadline: Duration) -> Result<Box<dyn Verifier>, V
             Box::new(CodeVerifier::try_new(options)?)
         }
     })
-}
-
-/// What the mathematical graders read: between marks there is nothing but the answer.
-fn mathematical(answer: &Answer) -> String {
-    let text = answer.text().unwrap_or_default();
-    if answer.is_marked() { format!("\\boxed{{{text}}}") } else { text.to_owned() }
-}
-
-impl Verifier for MathVerifier {
-    fn verify(&self, problem: &Problem, answer: &Answer) -> Outcome {
-        self.compare(&problem.answer, &mathematical(answer))
-    }
-}
-
-struct MathThenPython {
-    native: MathVerifier,
-    python: SecondOpinion,
-    options: MathOptions,
-}
-
-impl Verifier for MathThenPython {
-    fn verify(&self, problem: &Problem, answer: &Answer) -> Outcome {
-        match self.native.verify(problem, answer) {
-            Outcome::Undecided { .. } => {
-                self.python.compare(&problem.answer, &mathematical(answer), &self.options)
-            }
-            decided => decided,
-        }
-    }
 }

@@ -122,9 +122,13 @@ choice! {
         /// Mathematical equality of the final answer.
         "math" Math {
             /// Decimal places that must agree when one side is written as a decimal.
-            precision: u32 = 6;
-            /// Whether the names of variables matter: f(x) is not f(y).
+            precision: u32 = 6, Rule::Between(0.0, 50.0);
+            /// Whether names of variables, brackets and bases matter: f(x) is not f(y), {1, 2} is not
+            /// (1, 2), 1010 in base 2 is not 1010.
             strict: bool = true;
+            /// Whether the answer must be worked out as far as the right one is: a number where that
+            /// is a number (56 + 52 is none), no arithmetic left to do, no formula of the question.
+            evaluated: bool = true;
             /// Asks math-verify (Python) about what the built-in grader cannot decide.
             second_opinion: bool = false;
         },
