@@ -2,8 +2,9 @@
 //!
 //! It gets one JSON object, `{"prompt", "completion", "answer", "fields"}`, on standard input or
 //! as the body of a POST, and returns one: `{"score": 0.7}`, `{"correct": true}`, or
-//! `{"error": "why"}` when it cannot judge. A bad exit status, no JSON, a status other than 200 or
-//! silence until the deadline are errors of the verifier, never wrong answers.
+//! `{"error": "why"}` when it cannot judge. A bad exit status, no JSON, a status other than 200
+//! (a redirect too: it is not followed) or silence until the deadline are errors of the verifier,
+//! never wrong answers.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -75,6 +76,8 @@ impl ProgramVerifier {
         let agent = ureq::Agent::config_builder()
             .timeout_global(Some(Duration::from_secs_f64(options.timeout_s)))
             .http_status_as_error(false)
+            // A redirect is followed as a GET: the page it leads to never sees the completion.
+            .max_redirects(0)
             .build()
             .into();
         Ok(Self { options, agent })
@@ -224,6 +227,39 @@ mod tests {
         assert_eq!(verifier.verify(&Question::default(), "x"), Outcome::Correct);
         assert!(matches!(verifier.verify(&Question::default(), "x"), Outcome::Error { .. }));
         server.join().unwrap();
+    }
+
+    #[test]
+    fn a_redirect_is_an_error_that_names_its_status() {
+        for status in ["301 Moved", "302 Found", "303 See Other", "307 Again", "308 For Ever"] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            // Ends when nobody has asked again by the time the verdict is there.
+            let server = std::thread::spawn(move || {
+                let verdict = "HTTP/1.1 200 OK\r\ncontent-length: 16\r\n\r\n{\"correct\":true}";
+                let elsewhere = format!(
+                    "HTTP/1.1 {status}\r\nlocation: http://{address}/page\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+                );
+                for reply in [elsewhere.as_str(), verdict] {
+                    let (mut stream, _) = listener.accept().unwrap();
+                    let mut request = [0_u8; 4096];
+                    let length = stream.read(&mut request).unwrap();
+                    if request[..length].is_empty() {
+                        return false;
+                    }
+                    stream.write_all(reply.as_bytes()).unwrap();
+                }
+                true
+            });
+            let url = format!("http://{address}/score");
+            let options = ProgramOptions { url, timeout_s: 5.0, ..ProgramOptions::default() };
+            let outcome =
+                ProgramVerifier::try_new(options).unwrap().verify(&Question::default(), "x");
+            drop(std::net::TcpStream::connect(address));
+            let was_followed = server.join().unwrap();
+            let Outcome::Error { reason } = outcome else { panic!("{status}: {outcome:?}") };
+            assert!(reason.contains(&status[..3]) && !was_followed, "{status}: {reason}");
+        }
     }
 
     #[test]
