@@ -4,6 +4,8 @@
 //! is the engine's to keep track of, in the checkpoint and by [`Place`] in the journal, so a
 //! resumed run asks for nothing twice and loses nothing.
 
+use std::time::Duration;
+
 use scalerl_journal::Place;
 use scalerl_rollout::{Completion, Prompt, PromptId, Reward};
 use serde::{Deserialize, Serialize};
@@ -69,4 +71,12 @@ pub trait Grader: Send + Sync + 'static {
         prompt: &Prompt,
         completion: &Completion,
     ) -> impl Future<Output = Result<Reward, GraderError>> + Send;
+
+    /// How long a verdict on this prompt may take before it counts as failed. `usual` is
+    /// `task.verifier_timeout_s`; a judge with limits of its own has a later deadline, for an answer
+    /// that uses them up is wrong.
+    fn deadline(&self, prompt: &Prompt, usual: Duration) -> Duration {
+        let _ = prompt;
+        usual
+    }
 }

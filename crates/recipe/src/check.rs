@@ -2,13 +2,16 @@
 //!
 //! What one value must obey by itself is declared beside it (`sections/`). Here is what takes two.
 
+mod verifiers;
+
 use std::collections::BTreeSet;
 
 use crate::{
     DataSource, Dataset, GeneratorChoice, Kl, LengthControl, PromptTemplate, RatioGrain, Recipe,
-    RecipeError, Surrogate, Thinking, Verifier, WarmUpExamples, Weights, error::Place,
+    RecipeError, Surrogate, Thinking, WarmUpExamples, Weights, error::Place,
     load::SHIPPED_MARK, node::Node,
 };
+use verifiers::check_verifier;
 
 /// Two keys, why they do not go together, and what to do.
 struct Refusal {
@@ -412,7 +415,11 @@ fn check_datasets(recipe: &Recipe, layers: &Node) -> Result<(), RecipeError> {
     for (list, datasets) in lists {
         for (index, dataset) in datasets.iter().enumerate() {
             let place = item_place(layers, list, index);
-            check_dataset(dataset, &place, &format!("{list}[{index}]"))?;
+            let key = format!("{list}[{index}]");
+            check_dataset(dataset, &place, &key)?;
+            if let Some(verifier) = &dataset.verifier {
+                check_verifier(verifier, (&place, &format!("{key}.verifier")), recipe, layers)?;
+            }
             if !names.insert(&dataset.name) {
                 return Err(RecipeError::Conflict {
                     place,
@@ -424,7 +431,8 @@ fn check_datasets(recipe: &Recipe, layers: &Node) -> Result<(), RecipeError> {
             }
         }
     }
-    check_program(&recipe.task.verifier, &layers.place_of("task.verifier"), "task.verifier")?;
+    let place = layers.place_of("task.verifier");
+    check_verifier(&recipe.task.verifier, (&place, "task.verifier"), recipe, layers)?;
     check_warm_up(recipe, layers)?;
     check_primary(recipe, layers)
 }
@@ -439,9 +447,6 @@ fn item_place(layers: &Node, list: &str, index: usize) -> Place {
 }
 
 fn check_dataset(dataset: &Dataset, place: &Place, key: &str) -> Result<(), RecipeError> {
-    if let Some(verifier) = &dataset.verifier {
-        check_program(verifier, place, &format!("{key}.verifier"))?;
-    }
     let key = format!("{key}.source");
     match &dataset.source {
         DataSource::Files { path, .. } => not_empty(place, &key, "path", path),
@@ -513,22 +518,6 @@ fn known_operations(place: &Place, key: &str, signs: &[String]) -> Result<(), Re
             found,
             rule: "a list of \"+\", \"-\" and \"*\", one at least".into(),
         })
-    })
-}
-
-fn check_program(verifier: &Verifier, place: &Place, key: &str) -> Result<(), RecipeError> {
-    let Verifier::Program { command, url } = verifier else { return Ok(()) };
-    let has_command = command.first().is_some_and(|program| !program.is_empty());
-    if has_command != url.is_some() {
-        return Ok(());
-    }
-    let reason = if has_command { "both are given" } else { "neither is given" };
-    Err(RecipeError::Conflict {
-        place: place.clone(),
-        key: format!("{key}.command"),
-        other: format!("{key}.url"),
-        reason: reason.into(),
-        remedy: "command = [\"./score.py\"] or url = \"http://127.0.0.1:8000/score\"".into(),
     })
 }
 

@@ -11,6 +11,7 @@ pub mod curriculum;
 pub mod data;
 pub mod grade;
 pub mod outcome;
+mod pre_exec;
 mod process;
 pub mod question;
 pub mod random;

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::outcome::Outcome;
 use crate::process::kill_group;
-use crate::verifier::VerifierError;
+use crate::verifier::{LONGEST_S, VerifierError};
 use crate::verify::math::{MatchType, MathOptions};
 
 /// Options of the pool.
@@ -99,8 +99,8 @@ pub struct SecondOpinion {
 impl SecondOpinion {
     /// Starts the first process, which shows whether Math-Verify is there.
     pub fn try_new(options: SecondOpinionOptions) -> Result<Self, VerifierError> {
-        if !(options.timeout_s.is_finite() && options.timeout_s > 0.0) {
-            let problem = format!("{} is no time to wait", options.timeout_s);
+        if !(options.timeout_s > 0.0 && options.timeout_s <= LONGEST_S) {
+            let problem = format!("{} s is no time to wait", options.timeout_s);
             return Err(VerifierError::BadOption { key: "second_opinion.timeout_s", problem });
         }
         let (process, version) =

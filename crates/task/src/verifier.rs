@@ -3,6 +3,8 @@
 //! A verifier is a value of [`VerifierConfig`] (`type = "math"`, …) built once and shared by all
 //! workers. It may block; whoever must not wait puts it behind a [`crate::worker::VerifierPool`].
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -16,11 +18,21 @@ use crate::verify::math::{MathOptions, MathVerifier};
 use crate::verify::program::{ProgramOptions, ProgramVerifier};
 use crate::verify::regex::{RegexOptions, RegexVerifier};
 
+/// Seconds beyond which no limit of a verifier can be meant.
+pub(crate) const LONGEST_S: f64 = 86_400.0;
+
 /// Judges one completion.
 pub trait Verifier: Send + Sync {
     /// The verdict. Never panics on hostile input; a failure of the verifier is
     /// [`Outcome::Error`].
     fn verify(&self, question: &Question, completion: &str) -> Outcome;
+
+    /// The most time a verdict takes by the verifier's own limits, where it has some. Whoever waits
+    /// for it waits longer: an answer that uses up its limits is wrong, and only a verifier that
+    /// outlives them has failed.
+    fn longest(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// The choice of a verifier, as in a recipe.

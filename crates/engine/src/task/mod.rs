@@ -16,6 +16,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     fmt,
     sync::Arc,
+    time::Duration,
 };
 
 use scalerl_journal::Place;
@@ -129,7 +130,15 @@ impl fmt::Debug for TaskGrader {
     }
 }
 
+/// After a pool's own deadline, for its verdict to reach us.
+const GRACE: Duration = Duration::from_secs(2);
+
 impl Grader for TaskGrader {
+    fn deadline(&self, prompt: &Prompt, usual: Duration) -> Duration {
+        let pool = self.verifiers.get(&prompt.dataset);
+        pool.map_or(usual, |pool| usual.max(pool.deadline() + GRACE))
+    }
+
     async fn grade(&self, prompt: &Prompt, completion: &Completion) -> Result<Reward, GraderError> {
         let missing = |what: &str, name: &str| GraderError { reason: format!("no {what} {name}") };
         let verifier = self.verifiers.get(&prompt.dataset).cloned();
@@ -157,7 +166,6 @@ mod tests {
     use super::*;
     use scalerl_task::VerifierConfig;
     use scalerl_task::data::Message;
-    use std::time::Duration;
 
     fn row(index: usize) -> data::Prompt {
         data::Prompt {
@@ -247,6 +255,8 @@ mod tests {
             thinking_tokens: 0,
             finish: scalerl_rollout::FinishReason::Stop,
         };
+        let usual = Duration::from_secs(1);
+        assert!(grader.deadline(&prompt, usual) > Duration::from_secs(5), "after the pool's own");
         let right = grader.grade(&prompt, &said("hm</think>2")).await;
         assert_eq!(right, Ok(Reward { value: 1.0, is_correct: true }));
         let wrong = grader.grade(&prompt, &said("hm</think>3")).await;

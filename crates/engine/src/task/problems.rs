@@ -354,9 +354,11 @@ fn verifier(verifier: &Verifier, recipe: &Recipe) -> VerifierConfig {
             timeout_s,
             ..ProgramOptions::default()
         }),
-        Verifier::Code { allow_without_sandbox, memory_mib } => {
+        Verifier::Code { allow_without_sandbox, memory_mib, time_per_test_s, time_s } => {
             let mut options = CodeOptions::default();
             options.limits.memory_mib = u64::from(*memory_mib);
+            options.limits.time_per_test_s = *time_per_test_s;
+            options.limits.time_s = time_s.unwrap_or(timeout_s);
             if *allow_without_sandbox {
                 UNSANDBOXED_CONSENT.clone_into(&mut options.allow_unsandboxed);
             }

@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::outcome::Outcome;
 use crate::process::{self, Bounds, Ending};
 use crate::question::Question;
-use crate::verifier::{Verifier, VerifierError};
+use crate::verifier::{LONGEST_S, Verifier, VerifierError};
 
 /// Options of the `program` verifier.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -69,8 +69,8 @@ impl ProgramVerifier {
             find(name)
                 .map_err(|problem| VerifierError::MissingProgram { name: name.clone(), problem })?;
         }
-        if !(options.timeout_s.is_finite() && options.timeout_s > 0.0) {
-            let problem = format!("{} is no time to wait", options.timeout_s);
+        if !(options.timeout_s > 0.0 && options.timeout_s <= LONGEST_S) {
+            let problem = format!("{} s is no time to wait", options.timeout_s);
             return Err(VerifierError::BadOption { key: "timeout_s", problem });
         }
         let agent = ureq::Agent::config_builder()
@@ -87,7 +87,7 @@ impl ProgramVerifier {
         let mut command = Command::new(&self.options.command[0]);
         command.args(&self.options.command[1..]);
         let time = Duration::from_secs_f64(self.options.timeout_s);
-        let bounds = Bounds { time, output_bytes: MOST_OUTPUT };
+        let bounds = Bounds { time, output_bytes: MOST_OUTPUT, start: None };
         let name = &self.options.command[0];
         let finished = process::run(&mut command, request.as_bytes(), bounds)
             .map_err(|error| format!("{name} cannot be started: {error}"))?;
@@ -102,6 +102,9 @@ impl ProgramVerifier {
                 Err(format!("{name} ended with {}: {last}", finished.status))
             }
             Ending::Exited => Ok(String::from_utf8_lossy(&finished.stdout).into_owned()),
+            Ending::NotStarted | Ending::OutOfMemory | Ending::Dismissed => {
+                Err(format!("{name} was stopped"))
+            }
         }
     }
 
@@ -143,6 +146,10 @@ impl Verifier for ProgramVerifier {
             Ok(text) => judge(&text, self.options.threshold),
             Err(reason) => Outcome::error(reason),
         }
+    }
+
+    fn longest(&self) -> Option<Duration> {
+        Some(Duration::from_secs_f64(self.options.timeout_s))
     }
 }
 
