@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 
 use crate::{
     DataSource, Dataset, GeneratorChoice, Kl, LengthControl, PromptTemplate, RatioGrain, Recipe,
-    RecipeError, Surrogate, Thinking, WarmUpExamples, Weights, error::Place,
-    load::SHIPPED_MARK, node::Node,
+    RecipeError, Surrogate, Thinking, WarmUpExamples, Weights, error::Place, load::SHIPPED_MARK,
+    node::Node,
 };
 use verifiers::check_verifier;
 

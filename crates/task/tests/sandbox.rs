@@ -16,7 +16,7 @@ fn judge(program: &str, tests: &Value) -> Option<Outcome> {
 
 fn count(program: &str, tests: &Value) -> Option<(usize, usize)> {
     let counted = verifier(LIMITS)?.tests_passed(&question(tests), &completion(program));
-    let TestsPassed { passed, total } = counted.unwrap();
+    let TestsPassed { passed, total } = counted.expect("a verdict");
     Some((passed, total))
 }
 
@@ -191,7 +191,7 @@ fn the_time_of_the_program_bounds_all_its_tests_together() {
     let tests: Vec<String> = (0..8).map(|n| format!("assert f({n}) == {n}")).collect();
     let program = "import time\ndef f(x):\n    time.sleep(0.6)\n    return x";
     let counted = verifier.tests_passed(&question(&json!(tests)), &completion(program)).unwrap();
-    assert!((1..=2).contains(&counted.passed) && counted.total == 8, "{counted:?}");
+    assert!(counted.passed <= 2 && counted.total == 8, "{counted:?}");
 }
 
 #[test]

@@ -13,7 +13,8 @@ pub(super) fn check_verifier(
         Verifier::Program { command, url } => check_program(command, url.as_ref(), place, key),
         Verifier::Code { time_per_test_s, time_s, .. } => {
             let verdict = "task.verifier_timeout_s";
-            let verdict = Time::new(verdict, recipe.task.verifier_timeout_s, layers.place_of(verdict));
+            let verdict =
+                Time::new(verdict, recipe.task.verifier_timeout_s, layers.place_of(verdict));
             let test = Time::new(format!("{key}.time_per_test_s"), *time_per_test_s, place.clone());
             let whole = time_s.map(|s| Time::new(format!("{key}.time_s"), s, place.clone()));
             match whole {

@@ -123,18 +123,18 @@ impl Cgroup {
     pub(crate) fn doors(&self) -> io::Result<Vec<File>> {
         self.folders.iter().map(|folder| open(folder, "cgroup.procs")).collect()
     }
+}
 
-    /// Kills whatever is inside. A process can fork while we read who is there, so until nobody is.
-    fn empty(&self, folder: &Path) -> bool {
-        let _ = set(folder, "cgroup.kill", "1");
-        let inside = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
-        for pid in inside.lines().filter_map(|line| line.parse().ok()) {
-            if let Some(pid) = rustix::process::Pid::from_raw(pid) {
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-            }
+/// Kills whatever is inside. A process can fork while we read who is there, so until nobody is.
+fn empty(folder: &Path) -> bool {
+    let _ = set(folder, "cgroup.kill", "1");
+    let inside = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+    for pid in inside.lines().filter_map(|line| line.parse().ok()) {
+        if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
-        inside.is_empty() && fs::remove_dir(folder).is_ok()
     }
+    inside.is_empty() && fs::remove_dir(folder).is_ok()
 }
 
 impl Drop for Cgroup {
@@ -143,7 +143,7 @@ impl Drop for Cgroup {
             // The kernel takes the dead away by itself; a cgroup that stays is empty and harmless.
             for wait_ms in [0, 1, 2, 5, 10, 20, 50, 100, 200, 500] {
                 thread::sleep(Duration::from_millis(wait_ms));
-                if self.empty(folder) {
+                if empty(folder) {
                     break;
                 }
             }
@@ -210,8 +210,10 @@ mod tests {
     #[test]
     fn our_own_cgroup_is_found_in_either_version() {
         let systemd = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/run-7.scope\n";
-        let mounts = "24 30 0:22 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
-        let own = "/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/app.slice/run-7.scope";
+        let mounts =
+            "24 30 0:22 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
+        let own =
+            "/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/app.slice/run-7.scope";
         assert_eq!(locate(systemd, mounts, ""), Some(PathBuf::from(own)));
         assert_eq!(locate(systemd, mounts, "memory"), None);
 

@@ -85,13 +85,14 @@ const NOBODY: u32 = 65_534;
 impl Sandbox {
     /// Finds bubblewrap and a Python that works inside; the problem in words otherwise.
     pub(crate) fn find(python: &str, limits: SandboxLimits) -> Result<Self, String> {
-        let walls = Bubblewrap::find()?;
-        let found = Cgroups::find();
+        let walls = Bubblewrap::find()?.ways();
+        let cgroups = Cgroups::find();
+        // A cgroup that can be made but not entered is none.
+        let cgroups: Vec<_> = cgroups.into_iter().map(Some).chain([None]).collect();
         let mut problem = format!("no Python interpreter: {python} is not on the PATH");
         for python in interpreters(python) {
-            // A cgroup that can be made but not entered is none.
-            for cgroups in found.iter().cloned().map(Some).chain([None]) {
-                let walls = Some(walls.clone());
+            for (walls, cgroups) in walls.iter().flat_map(|w| cgroups.iter().map(move |c| (w, c))) {
+                let (walls, cgroups) = (Some(walls.clone()), cgroups.clone());
                 let sandbox = Self { walls, cgroups, python: python.clone(), limits };
                 match sandbox.try_out() {
                     Ok(()) => return Ok(sandbox),

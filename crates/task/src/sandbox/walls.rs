@@ -17,18 +17,20 @@ use crate::pre_exec;
 #[derive(Debug, Clone)]
 pub(crate) struct Bubblewrap {
     path: PathBuf,
-    version: (u32, u32),
+    /// Has it lock user namespaces too. The filter of system calls does so anyway; this one needs
+    /// a version that can, and a /proc/sys that a container did not make read-only.
+    disables_userns: bool,
 }
 
 /// The first with `--size`, without which the scratch folder has no bound.
 const OLDEST: (u32, u32) = (0, 7);
 
-/// The first with `--disable-userns`; before it the filter of system calls alone does that.
+/// The first with `--disable-userns`.
 const DISABLES_USERNS: (u32, u32) = (0, 8);
 
 /// Where a program finds its files, and where it may write.
 pub(super) const TASK: &str = "/task";
-const SCRATCH: &str = "/scratch";
+pub(super) const SCRATCH: &str = "/scratch";
 
 impl Bubblewrap {
     /// Looks for it on PATH; the problem in words otherwise.
@@ -38,10 +40,18 @@ impl Bubblewrap {
         let output = output.map_err(|error| format!("{}: {error}", path.display()))?;
         let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         match version(&text) {
-            Some(version) if version >= OLDEST => Ok(Self { path, version }),
+            Some(version) if version >= OLDEST => {
+                Ok(Self { path, disables_userns: version >= DISABLES_USERNS })
+            }
             Some(_) => Err(format!("{text} is too old, {}.{} is needed", OLDEST.0, OLDEST.1)),
             None => Err(format!("{} does not say its version: {text}", path.display())),
         }
+    }
+
+    /// The ways to use it, the stricter first.
+    pub(crate) fn ways(self) -> Vec<Self> {
+        let lenient = Self { disables_userns: false, ..self.clone() };
+        if self.disables_userns && HAS_FILTER { vec![self, lenient] } else { vec![self] }
     }
 
     /// The command that runs `python` behind walls; its arguments are for the caller to add.
@@ -57,7 +67,7 @@ impl Bubblewrap {
         command.env_clear().current_dir("/");
         // A session of its own has no terminal to type into.
         command.args(["--unshare-all", "--unshare-user", "--die-with-parent", "--new-session"]);
-        if self.version >= DISABLES_USERNS {
+        if self.disables_userns {
             command.arg("--disable-userns");
         }
         command.args(["--cap-drop", "ALL", "--uid", "65534", "--gid", "65534"]);
@@ -72,8 +82,7 @@ impl Bubblewrap {
         command.args(["--size", &scratch_bytes.to_string(), "--tmpfs", SCRATCH]);
         // Last, so that everything above found its place: `/` is in memory too and has no size.
         command.args(["--symlink", "scratch", "/tmp", "--remount-ro", "/", "--chdir", SCRATCH]);
-        for (name, value) in
-            [("HOME", SCRATCH), ("PATH", "/usr/bin:/bin"), ("PYTHONHASHSEED", "0")]
+        for (name, value) in [("HOME", SCRATCH), ("PATH", "/usr/bin:/bin"), ("PYTHONHASHSEED", "0")]
         {
             command.args(["--setenv", name, value]);
         }
@@ -118,6 +127,10 @@ fn show_interpreter(command: &mut Command, python: &Path) {
     }
 }
 
+/// Whether we know the numbers of system calls here.
+const HAS_FILTER: bool =
+    cfg!(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")));
+
 /// The filter of system calls in an open file of its own: bubblewrap reads it to its end.
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(crate) fn filter() -> io::Result<Option<OwnedFd>> {
@@ -148,7 +161,7 @@ mod tests {
 
     #[test]
     fn an_interpreter_in_a_home_does_not_show_the_home() {
-        let bubblewrap = Bubblewrap { path: "bwrap".into(), version: (0, 8) };
+        let bubblewrap = Bubblewrap { path: "bwrap".into(), disables_userns: true };
         let python = Path::new("/home/ada/bin/python3");
         let command = bubblewrap.command(python, Path::new("/tmp/files"), 1 << 20, None);
         let arguments: Vec<&str> = command.get_args().filter_map(|one| one.to_str()).collect();

@@ -1,18 +1,38 @@
 //! Memory of all processes in a sandbox together, where no cgroup counts it.
 //!
-//! Read from /proc from outside, every time the run is looked at (20 ms). What a program takes
-//! between two looks is not bounded by this; each process is, by its own limit. Files in the
-//! scratch folder are bounded by its size and not counted here unless they are mapped.
+//! Read from outside, every time the run is looked at (20 ms). What a program takes between two
+//! looks is not bounded by this; each process is, by its own limit. What lies in files is bounded by
+//! the size of the scratch folder; that there are files at all costs the kernel a kilobyte each,
+//! which no size bounds, so they are counted.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
-/// Whether the process and all below it hold more than so many bytes.
+use super::walls::SCRATCH;
+
+/// A file costs about a kilobyte; so many take a quarter of the memory.
+const BYTES_PER_FILE: u64 = 4096;
+
+/// Whether the process and all below it hold more than so many bytes, or their share of files.
 pub(crate) fn holds_more(root: u32, bytes: u64) -> bool {
     let family = family(root);
-    let total = |measure: fn(u32) -> Option<u64>| family.iter().filter_map(|pid| measure(*pid)).sum();
+    let total =
+        |measure: fn(u32) -> Option<u64>| family.iter().filter_map(|pid| measure(*pid)).sum();
     let resident: u64 = total(resident);
     // After a fork both sides show the same pages: before anything is killed, shares are counted.
-    resident > bytes && total(|pid| shares(pid).or_else(|| self::resident(pid))) > bytes
+    (resident > bytes && total(|pid| shares(pid).or_else(|| self::resident(pid))) > bytes)
+        || family.iter().rev().find_map(|pid| files(*pid)) > Some(bytes / BYTES_PER_FILE)
+}
+
+/// Files in the scratch folder that a process sees, once it sees another root than we do.
+fn files(pid: u32) -> Option<u64> {
+    let root = format!("/proc/{pid}/root");
+    let place = |path: &str| fs::metadata(path).ok().map(|data| (data.dev(), data.ino()));
+    if place(&format!("{root}/"))? == place("/")? {
+        return None;
+    }
+    let scratch = rustix::fs::statvfs(format!("{root}{SCRATCH}")).ok()?;
+    scratch.f_files.checked_sub(scratch.f_ffree)
 }
 
 /// The process and its descendants. One that loses its parent stays below the sandbox's first.

@@ -215,6 +215,18 @@ mod tests {
     }
 
     #[test]
+    fn a_program_inherits_nothing_but_its_streams_and_leaves_nothing() {
+        let (reader, _writer) = std::io::pipe().unwrap();
+        rustix::io::fcntl_setfd(&reader, rustix::io::FdFlags::empty()).unwrap();
+        let number = std::os::fd::AsRawFd::as_raw_fd(&reader);
+        let script = format!(
+            "cat >/dev/null; [ -e /proc/self/fd/{number} ] || echo '{{\"correct\": true}}'; sleep 30 &"
+        );
+        // The child that it leaves holds its output open: killed with it, nobody waits.
+        assert_eq!(shell(&script).verify(&Question::default(), "x"), Outcome::Correct);
+    }
+
+    #[test]
     fn a_service_scores_over_http() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/score", listener.local_addr().unwrap());

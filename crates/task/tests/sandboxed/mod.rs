@@ -11,8 +11,8 @@ use serde_json::Value;
 
 /// Small enough that what is unbounded shows soon.
 pub(crate) const LIMITS: SandboxLimits = SandboxLimits {
-    time_per_test_s: 3.0,
-    time_s: 12.0,
+    time_per_test_s: 4.0,
+    time_s: 16.0,
     memory_mib: 256,
     processes: 16,
     output_bytes: 100_000,

@@ -87,8 +87,7 @@ impl CodeVerifier {
             stdout: Stdio::from(stdout),
         };
         let files = [("main.py", SERVE), ("program.py", program)];
-        let mut served =
-            self.sandbox.start(&files, connected(requests, to_judge), time)?;
+        let mut served = self.sandbox.start(&files, connected(requests, to_judge), time)?;
         let files = [("main.py", JUDGE), ("tests.json", &job.to_string())];
         let mut judge = self.sandbox.start(&files, connected(values, to_program), time)?;
         // Only the judge's time is a bound: it waits for the program, and reports what came of it.
