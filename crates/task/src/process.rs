@@ -2,16 +2,18 @@
 //!
 //! A child gets a process group of its own, and the whole group is killed when it overstays or
 //! floods. Output beyond the bound is not read. Input goes in from a thread, so a child that does
-//! not read cannot block us. A child inherits nothing but its standard streams (`pre_exec.rs`).
+//! not read cannot block us.
+//!
+//! Not here: how a child is started, and that it inherits nothing (`spawn.rs`).
 
 use std::io::{self, Read, Write};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::os::fd::OwnedFd;
+use std::process::ExitStatus;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::pre_exec::PreExec;
+use crate::spawn::{Child, Spawn};
 
 /// How a child came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,13 +57,12 @@ pub(crate) enum Streams<'a> {
     /// These bytes in, and output collected.
     Collected(&'a [u8]),
     /// To another child.
-    Connected { stdin: Stdio, stdout: Stdio },
+    Connected { stdin: OwnedFd, stdout: OwnedFd },
 }
 
-/// Runs `command` to its end, however it comes.
-pub(crate) fn run(command: &mut Command, input: &[u8], bounds: Bounds) -> io::Result<Finished> {
-    PreExec::default().apply(command);
-    let mut running = Running::spawn(command, Streams::Collected(input), bounds)?;
+/// Runs a program to its end, however it comes.
+pub(crate) fn run(program: &Spawn, input: &[u8], bounds: Bounds) -> io::Result<Finished> {
+    let mut running = Running::start(program, Streams::Collected(input), bounds)?;
     until(|| running.poll())?;
     running.finish()
 }
@@ -76,7 +77,7 @@ pub(crate) fn until(mut is_over: impl FnMut() -> io::Result<bool>) -> io::Result
     Ok(())
 }
 
-/// A child that is being watched. Dropped, it is killed.
+/// A child that is being watched. Dropped, it is killed with its group.
 #[derive(Debug)]
 pub(crate) struct Running {
     child: Child,
@@ -90,24 +91,23 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts `command`, which the caller has given its [`PreExec`].
-    pub(crate) fn spawn(
-        command: &mut Command,
-        streams: Streams<'_>,
-        bounds: Bounds,
-    ) -> io::Result<Self> {
-        let (stdin, stdout, input) = match streams {
-            Streams::Collected(input) => (Stdio::piped(), Stdio::piped(), Some(input)),
-            Streams::Connected { stdin, stdout } => (stdin, stdout, None),
+    /// Starts a program and the threads that read what it says.
+    pub(crate) fn start(program: &Spawn, streams: Streams<'_>, bounds: Bounds) -> io::Result<Self> {
+        let (errors, stderr) = io::pipe()?;
+        let mut output = None;
+        let (stdin, stdout) = match streams {
+            Streams::Collected(input) => {
+                let (stdin, to_child) = io::pipe()?;
+                let (from_child, stdout) = io::pipe()?;
+                output = Some(from_child);
+                feed(to_child, input);
+                (stdin.into(), stdout.into())
+            }
+            Streams::Connected { stdin, stdout } => (stdin, stdout),
         };
-        command.process_group(0).stdin(stdin).stdout(stdout).stderr(Stdio::piped());
-        let mut child = command.spawn()?;
-        if let Some(input) = input {
-            feed(&mut child, input);
-        }
-        let stdout = child.stdout.take();
-        let stdout = stdout.map(|stream| Collected::read(Some(stream), bounds.output_bytes));
-        let stderr = Collected::read(child.stderr.take(), bounds.output_bytes);
+        let child = program.start([stdin, stdout, stderr.into()])?;
+        let stdout = output.map(|stream| Collected::read(stream, bounds.output_bytes));
+        let stderr = Collected::read(errors, bounds.output_bytes);
         let first = bounds.start.map_or(bounds.time, |start| start.within);
         Ok(Self {
             child,
@@ -130,7 +130,7 @@ impl Running {
         if self.end.is_some() {
             return Ok(true);
         }
-        if has_exited(&self.child)? {
+        if self.child.has_exited()? {
             self.stop(Ending::Exited)?;
             return Ok(true);
         }
@@ -143,13 +143,10 @@ impl Running {
         Ok(self.end.is_some())
     }
 
-    /// Kills it with its group, unless that is done. What a child that ended by itself left
-    /// running goes with it.
+    /// Kills it with its group, unless that is done.
     pub(crate) fn stop(&mut self, ending: Ending) -> io::Result<()> {
         if self.end.is_none() {
-            kill_group(&self.child);
-            let _ = self.child.kill();
-            self.end = Some((ending, self.child.wait()?));
+            self.end = Some((ending, self.child.end()?));
         }
         Ok(())
     }
@@ -187,21 +184,12 @@ impl Running {
     }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Nobody can be told; the kernel reaps what is left when we end.
-        let _ = self.stop(Ending::Dismissed);
-    }
-}
-
-fn feed(child: &mut Child, input: &[u8]) {
-    if let Some(mut stdin) = child.stdin.take() {
-        let input = input.to_owned();
-        // Ends when the child reads all or goes away; a broken pipe is the child's business.
-        thread::spawn(move || {
-            let _ = stdin.write_all(&input);
-        });
-    }
+fn feed(mut stdin: impl Write + Send + 'static, input: &[u8]) {
+    let input = input.to_owned();
+    // Ends when the child reads all or goes away; a broken pipe is the child's business.
+    thread::spawn(move || {
+        let _ = stdin.write_all(&input);
+    });
 }
 
 /// How long a stream may stay open after the child's end: a grandchild that left the group may
@@ -220,14 +208,12 @@ struct Stream {
 }
 
 impl Collected {
-    fn read(stream: Option<impl Read + Send + 'static>, limit: usize) -> Self {
+    fn read(mut stream: impl Read + Send + 'static, limit: usize) -> Self {
         let collected = Self::default();
         let writer = collected.clone();
         // Ends with the stream, or at the limit.
         thread::spawn(move || {
-            if let Some(mut stream) = stream {
-                writer.fill(&mut stream, limit);
-            }
+            writer.fill(&mut stream, limit);
             writer.stream().is_done = true;
             writer.0.1.notify_all();
         });
@@ -268,30 +254,12 @@ fn contains(bytes: &[u8], mark: &[u8]) -> bool {
     bytes.windows(mark.len()).any(|part| part == mark)
 }
 
-/// Whether it has ended. It is not reaped yet, so its number, which is its group's, cannot have
-/// become somebody else's.
-fn has_exited(child: &Child) -> io::Result<bool> {
-    use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
-    let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else {
-        return Ok(false);
-    };
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    Ok(waitid(WaitId::Pid(pid), options)?.is_some())
-}
-
-/// Kills the child's process group; that it is gone already is fine.
-pub(crate) fn kill_group(child: &Child) {
-    if let Some(pid) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
-        let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn shell(script: &str, bounds: Bounds) -> Finished {
-        run(Command::new("sh").args(["-c", script]), b"input", bounds).unwrap()
+        run(Spawn::new("sh").args(["-c", script]), b"input", bounds).unwrap()
     }
 
     const SHORT: Bounds =

@@ -6,9 +6,8 @@
 //! started anew. Its failures are errors, never wrong answers. It inherits nothing but its standard
 //! streams: it reads what a model wrote.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
@@ -18,8 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::outcome::Outcome;
-use crate::pre_exec::PreExec;
-use crate::process::kill_group;
+use crate::spawn::{Child, Spawn};
 use crate::verifier::{LONGEST_S, VerifierError};
 use crate::verify::math::{MatchType, MathOptions};
 
@@ -77,20 +75,13 @@ const START: Duration = Duration::from_mins(1);
 /// Most bytes of one reply.
 const MOST_REPLY: u64 = 1 << 20;
 
+/// Dropped, it is killed with its group.
 struct Process {
-    child: Child,
+    _child: Child,
     /// Lines to a writer thread, so that a process that does not read cannot block us.
     requests: Sender<String>,
     /// Lines from a reader thread. Both end with the process.
     replies: Receiver<String>,
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        kill_group(&self.child);
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// A pool of Math-Verify processes.
@@ -204,16 +195,14 @@ fn judge(reply: &Value) -> Outcome {
 }
 
 fn start(python: &str) -> Result<(Process, String), String> {
-    let mut command = Command::new(python);
-    command.args(["-u", "-c", SERVER]).process_group(0);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    PreExec::default().apply(&mut command);
-    let mut child =
-        command.spawn().map_err(|error| format!("{python} cannot be started: {error}"))?;
-    let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-        return Err(format!("{python} has no pipes"));
-    };
-    let process = Process { child, requests: writer(input), replies: reader(output) };
+    let cannot = |error: io::Error| format!("{python} cannot be started: {error}");
+    let (stdin, input) = io::pipe().map_err(cannot)?;
+    let (output, stdout) = io::pipe().map_err(cannot)?;
+    let nowhere = File::options().write(true).open("/dev/null").map_err(cannot)?;
+    let mut server = Spawn::new(python);
+    server.args(["-u", "-c", SERVER]);
+    let child = server.start([stdin.into(), stdout.into(), nowhere.into()]).map_err(cannot)?;
+    let process = Process { _child: child, requests: writer(input), replies: reader(output) };
     let hello = process.replies.recv_timeout(START).ok();
     let hello = hello.and_then(|line| serde_json::from_str::<Value>(&line).ok());
     match hello.as_ref().and_then(|hello| hello["ready"].as_str()) {
@@ -281,7 +270,8 @@ mod tests {
         // Written by another process: a child that is forked here meanwhile would hold the file
         // open, and what is open for writing cannot be run.
         let write = "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$2\" && chmod +x \"$2\"";
-        let status = Command::new("sh").args(["-c", write, "sh", script, &python]).status();
+        let status =
+            std::process::Command::new("sh").args(["-c", write, "sh", script, &python]).status();
         assert!(status.unwrap().success());
         let options = SecondOpinionOptions { python, timeout_s, ..SecondOpinionOptions::default() };
         (folder, SecondOpinion::try_new(options).unwrap())

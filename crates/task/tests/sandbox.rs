@@ -84,6 +84,11 @@ const RIGHT: &[(&str, &str, &str)] = &[
         "import collections\nassert point() == (1, 2) and point().x == 1 and point()[1] == 2\nassert list(up(3)) == [0, 1, 2] and sum(up(4)) == 6\nassert rest() == (collections.Counter('aab'), collections.deque([1]), {1: {2}}, (1, [2]), b'x', 2 ** 5000, float('inf'))",
     ),
     (
+        "numbers and dates of Python's library",
+        "import datetime as d, decimal, fractions\ndef f(): return decimal.Decimal('1.10'), fractions.Fraction(1, 3), d.date(2020, 2, 29), d.datetime(2020, 1, 1, 5, tzinfo=d.timezone.utc), d.time(7), d.timedelta(1, 2, 3), range(1, 9, 2), 1 + 2j",
+        "from datetime import date, datetime, time, timedelta, timezone\nfrom decimal import Decimal\nfrom fractions import Fraction\nassert f() == (Decimal('1.10'), Fraction(1, 3), date(2020, 2, 29), datetime(2020, 1, 1, 5, tzinfo=timezone.utc), time(7), timedelta(1, 2, 3), range(1, 9, 2), 1 + 2j)\nassert str(f()[0]) == '1.10'",
+    ),
+    (
         "numbers and texts of classes of the program's own",
         "import enum\nclass Color(enum.IntEnum):\n    RED = 1\nclass Text(str): pass\ndef f(): return Color.RED\ndef g(): return Text('ab')",
         "assert f() == 1 and f() + 1 == 2 and 3 - f() == 2 and f() < 2\nassert g() == 'ab' and g() + 'c' == 'abc' and len(g()) == 2",

@@ -23,7 +23,6 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -31,8 +30,8 @@ use tempfile::TempDir;
 
 use self::cgroup::{Cgroup, Cgroups};
 use self::walls::Bubblewrap;
-use crate::pre_exec::PreExec;
 use crate::process::{Bounds, Ending, Finished, Running, Start, Streams, until};
+use crate::spawn::Spawn;
 
 /// What a program may use.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -139,40 +138,35 @@ impl Sandbox {
         }
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
         let cgroup = self.cgroups.as_ref().map(|cgroups| cgroups.make(self.limits)).transpose()?;
-        let doors = cgroup.as_ref().map(Cgroup::doors).transpose()?.unwrap_or_default();
-        let mut before = PreExec { cgroups: doors, ..PreExec::default() };
         let mut command = match &self.walls {
-            Some(walls) => self.walled(walls, folder.path(), &mut before)?,
+            Some(walls) => self.walled(walls, folder.path())?,
             None => self.unwalled(folder.path())?,
         };
+        command.cgroups = cgroup.as_ref().map(Cgroup::doors).transpose()?.unwrap_or_default();
         let place = if self.walls.is_some() { Path::new(walls::TASK) } else { folder.path() };
         command.args(["-I", "-B"]).arg(place.join("runner.py"));
         command.args(self.limit_arguments(time)).arg(place.join(files[0].0));
-        before.apply(&mut command);
         let bounds = Bounds { time, output_bytes: self.limits.output_bytes, start: Some(START) };
-        let running = Running::spawn(&mut command, streams, bounds)?;
+        let running = Running::start(&command, streams, bounds)?;
         let most_bytes = self.limits.memory_mib << 20;
         let watched = cgroup.is_none().then_some(most_bytes);
         Ok(SandboxRun { running, watched, _cgroup: cgroup, _folder: folder })
     }
 
-    fn walled(
-        &self,
-        walls: &Bubblewrap,
-        files: &Path,
-        before: &mut PreExec,
-    ) -> io::Result<Command> {
-        before.user = rustix::process::getuid().is_root().then_some(NOBODY);
-        before.keep.extend(walls::filter()?);
+    fn walled(&self, walls: &Bubblewrap, files: &Path) -> io::Result<Spawn> {
+        let filter = walls::filter()?;
         let scratch_bytes = self.limits.memory_mib << 20;
-        Ok(walls.command(&self.python, files, scratch_bytes, before.keep.first()))
+        let mut command = walls.command(&self.python, files, scratch_bytes, filter.as_ref());
+        command.keep.extend(filter);
+        command.user = rustix::process::getuid().is_root().then_some(NOBODY);
+        Ok(command)
     }
 
-    fn unwalled(&self, folder: &Path) -> io::Result<Command> {
+    fn unwalled(&self, folder: &Path) -> io::Result<Spawn> {
         let scratch = folder.join("scratch");
         fs::create_dir(&scratch)?;
-        let mut command = Command::new(&self.python);
-        command.current_dir(scratch).env_clear().env("PYTHONHASHSEED", "0");
+        let mut command = Spawn::new(&self.python);
+        command.only_environment(&[("PYTHONHASHSEED", "0")]).folder(&scratch);
         Ok(command)
     }
 

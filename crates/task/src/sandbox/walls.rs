@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::pre_exec;
+use crate::spawn::{self, Spawn};
 
 /// An installed bubblewrap.
 #[derive(Debug, Clone)]
@@ -62,9 +62,9 @@ impl Bubblewrap {
         files: &Path,
         scratch_bytes: u64,
         filter: Option<&OwnedFd>,
-    ) -> Command {
-        let mut command = Command::new(&self.path);
-        command.env_clear().current_dir("/");
+    ) -> Spawn {
+        let mut command = Spawn::new(&self.path);
+        command.only_environment(&[]).folder(Path::new("/"));
         // A session of its own has no terminal to type into.
         command.args(["--unshare-all", "--unshare-user", "--die-with-parent", "--new-session"]);
         if self.disables_userns {
@@ -87,7 +87,7 @@ impl Bubblewrap {
             command.args(["--setenv", name, value]);
         }
         if let Some(filter) = filter {
-            command.args(["--seccomp", &pre_exec::number(filter)]);
+            command.args(["--seccomp", &spawn::number(filter)]);
         }
         command.arg("--").arg(python);
         command
@@ -100,7 +100,7 @@ fn version(text: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-fn show_system(command: &mut Command) {
+fn show_system(command: &mut Spawn) {
     command.args(["--ro-bind", "/usr", "/usr"]);
     for link in ["/bin", "/lib", "/lib64", "/lib32", "/sbin"] {
         if let Ok(target) = fs::read_link(link) {
@@ -117,7 +117,7 @@ fn show_system(command: &mut Command) {
 
 /// An interpreter outside of /usr: its programs and libraries, and nothing beside them, for it may
 /// be installed in somebody's home.
-fn show_interpreter(command: &mut Command, python: &Path) {
+fn show_interpreter(command: &mut Spawn, python: &Path) {
     let prefix = python.parent().and_then(Path::parent);
     if let Some(prefix) = prefix.filter(|prefix| !prefix.starts_with("/usr")) {
         for name in ["bin", "lib", "lib64"] {
@@ -164,10 +164,10 @@ mod tests {
         let bubblewrap = Bubblewrap { path: "bwrap".into(), disables_userns: true };
         let python = Path::new("/home/ada/bin/python3");
         let command = bubblewrap.command(python, Path::new("/tmp/files"), 1 << 20, None);
-        let arguments: Vec<&str> = command.get_args().filter_map(|one| one.to_str()).collect();
-        assert!(arguments.contains(&"/home/ada/lib") && !arguments.contains(&"/home/ada"));
+        let shows = |command: &Spawn, path: &str| command.arguments().iter().any(|a| a == path);
+        assert!(shows(&command, "/home/ada/lib") && !shows(&command, "/home/ada"));
         let system = Path::new("/usr/bin/python3");
         let command = bubblewrap.command(system, Path::new("/tmp/files"), 1 << 20, None);
-        assert!(command.get_args().all(|one| one != "/usr/lib"));
+        assert!(!shows(&command, "/usr/lib"));
     }
 }

@@ -8,7 +8,6 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -17,6 +16,7 @@ use serde_json::json;
 use crate::outcome::Outcome;
 use crate::process::{self, Bounds, Ending};
 use crate::question::Question;
+use crate::spawn::Spawn;
 use crate::verifier::{LONGEST_S, Verifier, VerifierError};
 
 /// Options of the `program` verifier.
@@ -84,12 +84,12 @@ impl ProgramVerifier {
     }
 
     fn ask_command(&self, request: &str) -> Result<String, String> {
-        let mut command = Command::new(&self.options.command[0]);
-        command.args(&self.options.command[1..]);
+        let mut program = Spawn::new(&self.options.command[0]);
+        program.args(&self.options.command[1..]);
         let time = Duration::from_secs_f64(self.options.timeout_s);
         let bounds = Bounds { time, output_bytes: MOST_OUTPUT, start: None };
         let name = &self.options.command[0];
-        let finished = process::run(&mut command, request.as_bytes(), bounds)
+        let finished = process::run(&program, request.as_bytes(), bounds)
             .map_err(|error| format!("{name} cannot be started: {error}"))?;
         match finished.ending {
             Ending::OutOfTime => {

@@ -15,7 +15,6 @@
 //! What can still be beaten is in docs/design/judging-code.md.
 
 use std::io;
-use std::process::Stdio;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -83,8 +82,8 @@ impl CodeVerifier {
         let (values, to_judge) = io::pipe()?;
         let (requests, to_program) = io::pipe()?;
         let connected = |stdin: io::PipeReader, stdout: io::PipeWriter| Streams::Connected {
-            stdin: Stdio::from(stdin),
-            stdout: Stdio::from(stdout),
+            stdin: stdin.into(),
+            stdout: stdout.into(),
         };
         let files = [("main.py", SERVE), ("program.py", program)];
         let mut served = self.sandbox.start(&files, connected(requests, to_judge), time)?;

@@ -6,7 +6,6 @@
 import ast
 import operator
 import symtable
-import sys
 
 UNARY = ("abs", "neg", "pos", "invert", "int", "float", "complex", "index", "len", "bool", "str",
          "repr", "bytes", "iter", "next", "reversed", "enter")

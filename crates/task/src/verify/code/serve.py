@@ -5,7 +5,6 @@
 
 import copy
 import operator
-import sys
 import types
 
 

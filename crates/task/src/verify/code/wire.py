@@ -13,12 +13,10 @@
 
 import builtins
 import collections
-import datetime
-import decimal
-import fractions
 import json
 import os
 import select
+import sys
 import time
 
 MOST_BYTES = 8 << 20  # of one line
@@ -26,7 +24,7 @@ MOST_BYTES = 8 << 20  # of one line
 SEQUENCES = {kind.__name__: kind for kind in (tuple, set, frozenset, collections.deque)}
 MAPPINGS = {kind.__name__: kind
             for kind in (dict, collections.OrderedDict, collections.Counter)}
-DATES = {kind.__name__: kind for kind in (datetime.datetime, datetime.date, datetime.time)}
+DATES = ("datetime", "date", "time")
 TYPES = {kind.__name__: kind
          for kind in (bool, bytearray, bytes, complex, dict, float, frozenset, int, list, object,
                       set, str, tuple, type(None))}
@@ -111,13 +109,13 @@ class Peer:
             return {"complex": [value.real, value.imag]}
         if kind in (range, slice):
             return {kind.__name__: [self.encode(n) for n in (value.start, value.stop, value.step)]}
-        if kind is decimal.Decimal:
+        if is_of(kind, "decimal", "Decimal"):
             return {"Decimal": str(value)}
-        if kind is fractions.Fraction:
+        if is_of(kind, "fractions", "Fraction"):
             return {"Fraction": [self.encode(value.numerator), self.encode(value.denominator)]}
-        if kind.__name__ in DATES and kind is DATES[kind.__name__]:
+        if is_of(kind, "datetime", *DATES):
             return {kind.__name__: value.isoformat()}
-        if kind is datetime.timedelta:
+        if is_of(kind, "datetime", "timedelta"):
             return {"timedelta": [value.days, value.seconds, value.microseconds]}
         if kind is type and TYPES.get(value.__name__) is value:
             return {"type": value.__name__}
@@ -145,7 +143,7 @@ class Peer:
         if tag in MAPPINGS:
             return MAPPINGS[tag]({self.decode(k): self.decode(v) for k, v in body})
         if tag in DATES:
-            return DATES[tag].fromisoformat(body)
+            return getattr(known("datetime"), tag).fromisoformat(body)
         return DECODERS[tag](self, body)
 
     def stand_in(self, number):
@@ -221,6 +219,17 @@ class Peer:
         return {"classes": self.classes(type(error)), "args": args, "mine": self.number(error)}
 
 
+def known(module):
+    """A module that few programs need, imported when one does."""
+    return __import__(module)
+
+
+def is_of(kind, module, *names):
+    """Whether a class is one of a module's that is imported; else nothing can be of it."""
+    module = sys.modules.get(module)
+    return kind.__name__ in names and getattr(module, kind.__name__, None) is kind
+
+
 class StandIn:
     """For an object of the other side."""
 
@@ -232,9 +241,9 @@ DECODERS = {
     "complex": lambda peer, body: complex(*body),
     "range": lambda peer, body: range(*map(peer.decode, body)),
     "slice": lambda peer, body: slice(*map(peer.decode, body)),
-    "Decimal": lambda peer, body: decimal.Decimal(body),
-    "Fraction": lambda peer, body: fractions.Fraction(*map(peer.decode, body)),
-    "timedelta": lambda peer, body: datetime.timedelta(*body),
+    "Decimal": lambda peer, body: known("decimal").Decimal(body),
+    "Fraction": lambda peer, body: known("fractions").Fraction(*map(peer.decode, body)),
+    "timedelta": lambda peer, body: known("datetime").timedelta(*body),
     "type": lambda peer, body: TYPES[body],
     "mine": lambda peer, body: peer.stand_in(body),
     "yours": lambda peer, body: peer.mine[body],
