@@ -25,6 +25,9 @@ const OVERHEAD_BYTES: u64 = 32 << 20;
 /// Bubblewrap's two processes, and room for one that is just ending.
 const OVERHEAD_PROCESSES: u64 = 4;
 
+/// The folder of our own process begins with it.
+const SELF: &str = "scalerl-self-";
+
 /// Folders under which cgroups for runs can be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Cgroups {
@@ -40,7 +43,7 @@ impl Cgroups {
         let cgroup = fs::read_to_string("/proc/self/cgroup").ok()?;
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         let mut places = Vec::new();
-        if let Some(own) = locate(&cgroup, &mounts, "") {
+        if let Some(own) = locate(&cgroup, &mounts, "").map(outside_of_self) {
             enable(&own);
             // Root may make a sibling where a child is refused.
             let parent = own.parent().filter(|parent| parent.join("cgroup.procs").exists());
@@ -184,6 +187,15 @@ fn locate(cgroup: &str, mounts: &str, kind: &str) -> Option<PathBuf> {
     })
 }
 
+/// Where a process went one down already, itself or whoever started it, its folders are beside it.
+fn outside_of_self(own: PathBuf) -> PathBuf {
+    let name = own.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    match own.parent() {
+        Some(parent) if name.starts_with(SELF) => parent.to_owned(),
+        _ => own,
+    }
+}
+
 /// Has version 2 count memory and processes below our own cgroup. It refuses while processes are
 /// in it, so where we are alone we go one down.
 fn enable(own: &Path) {
@@ -193,7 +205,7 @@ fn enable(own: &Path) {
     if switch().is_ok() || inside.trim() != id {
         return;
     }
-    let below = own.join(format!("scalerl-self-{id}"));
+    let below = own.join(format!("{SELF}{id}"));
     if fs::create_dir(&below).is_ok()
         && set(&below, "cgroup.procs", &id).is_ok()
         && switch().is_err()
@@ -225,6 +237,13 @@ mod tests {
         assert_eq!(locate(both, mounts, "memory"), Some(memory));
         assert_eq!(locate(both, mounts, "pids"), Some("/sys/fs/cgroup/pids/".into()));
         assert_eq!(locate(both, mounts, ""), Some("/sys/fs/cgroup/unified/".into()));
+    }
+
+    #[test]
+    fn nobody_goes_down_twice() {
+        let scope = PathBuf::from("/sys/fs/cgroup/app.slice/run-7.scope");
+        assert_eq!(outside_of_self(scope.join("scalerl-self-77")), scope);
+        assert_eq!(outside_of_self(scope.clone()), scope);
     }
 
     #[test]
