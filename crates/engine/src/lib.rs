@@ -14,7 +14,7 @@
 //! |---|---|---|
 //! | conductor (`conductor.rs`) | the next task to end, a request to stop, the budget's end | any of them; it owns all tasks, and dropping it drops them |
 //! | sampling, one per slot (`sampling.rs`) | the generator, then all verdicts | an answer, an error, a deadline |
-//! | verdict, one per completion (`sampling.rs`) | the grader | a verdict, an error, `task.verifier_timeout_s` |
+//! | verdict, one per completion (`sampling.rs`) | the grader | a verdict, an error, [`Grader::deadline`] |
 //! | step, publish, save (`conductor/training.rs`, `saving.rs`) | the trainer's thread (`seat.rs`) | an answer, the thread's end, a deadline |
 //! | trainer's thread (`seat.rs`) | its next command | a command, or the seat being dropped |
 //! | adopt (`conductor/training.rs`) | the generator to take weights between two decode steps | an answer, an error, a deadline |

@@ -156,7 +156,8 @@ impl<G: Generator, R: Grader> Floor<G, R> {
         prompt: &Prompt,
         completions: Vec<Completion>,
     ) -> Result<Vec<(Completion, Result<Reward, String>)>, EngineError> {
-        let limit = Duration::from_secs_f64(self.settings.recipe.task.verifier_timeout_s);
+        let usual = Duration::from_secs_f64(self.settings.recipe.task.verifier_timeout_s);
+        let limit = self.grader.deadline(prompt, usual);
         let prompt = Arc::new(prompt.clone());
         let count = completions.len();
         // Dropped, and every verdict with it, when the group's own task is given up.

@@ -202,6 +202,17 @@ const REFUSED: &[(&str, &str)] = &[
     ("task.held_out = 0", "task.held_out"),
     ("task.verifier = 'program'", "task.verifier.command"),
     ("task.verifier = { type = 'program', command = ['a'], url = 'b' }", "task.verifier.command"),
+    ("task.verifier = { type = 'code', time_s = 31 }", "task.verifier.time_s"),
+    ("task.verifier = { type = 'code', time_s = 31 }", "task.verifier_timeout_s"),
+    ("task.verifier = 'code'\ntask.verifier_timeout_s = 4", "task.verifier.time_per_test_s"),
+    ("task.verifier = 'code'\ntask.verifier_timeout_s = 4", "task.verifier_timeout_s"),
+    ("task.verifier = { type = 'code', time_s = 4 }", "task.verifier.time_per_test_s"),
+    ("task.verifier = { type = 'code', time_s = 4 }", "task.verifier.time_s"),
+    (
+        "task.datasets = [{ name = 'a', source = 'chain', verifier = { type = 'code', time_s = 99 } }]",
+        "task.datasets[0].verifier.time_s",
+    ),
+    ("task.verifier_timeout_s = 1e300", "task.verifier_timeout_s"),
     (
         "task.datasets = [{ name = 'a', source = 'chain' }, { name = 'a', source = 'chain' }]",
         "task.datasets[1].name",

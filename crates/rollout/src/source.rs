@@ -4,6 +4,8 @@
 //! checkpoint and by [`Draw`] in the journal, so a resumed run asks for nothing twice and loses
 //! nothing. `task` implements both traits for a recipe's data and verifiers.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -119,4 +121,12 @@ pub trait Grader: Send + Sync + 'static {
         prompt: &Prompt,
         completion: &Completion,
     ) -> impl Future<Output = Result<Reward, GraderError>> + Send;
+
+    /// How long a verdict on this prompt may take before it counts as failed. `usual` is
+    /// `task.verifier_timeout_s`; a judge with limits of its own has a later deadline, for an answer
+    /// that uses them up is wrong.
+    fn deadline(&self, prompt: &Prompt, usual: Duration) -> Duration {
+        let _ = prompt;
+        usual
+    }
 }

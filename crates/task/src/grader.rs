@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use scalerl_recipe::{Format, Recipe};
 use scalerl_rollout::{Completion, Grader, GraderError, Prompt, PromptId, Reward};
@@ -59,7 +60,15 @@ impl TaskGrader {
     }
 }
 
+/// After a pool's own deadline, for its verdict to reach us.
+const GRACE: Duration = Duration::from_secs(2);
+
 impl Grader for TaskGrader {
+    fn deadline(&self, prompt: &Prompt, usual: Duration) -> Duration {
+        let pool = self.verifiers.get(&prompt.dataset);
+        pool.map_or(usual, |pool| usual.max(pool.deadline() + GRACE))
+    }
+
     async fn grade(&self, prompt: &Prompt, completion: &Completion) -> Result<Reward, GraderError> {
         let missing = |what: &str, name: &str| GraderError::new(format!("no {what} {name}"));
         let verifier = self.verifiers.get(&prompt.dataset).cloned();
@@ -79,7 +88,6 @@ mod tests {
     use crate::verify::exact::ExactVerifier;
     use scalerl_recipe::Source;
     use scalerl_rollout::FinishReason;
-    use std::time::Duration;
 
     fn grader() -> TaskGrader {
         let source = Source::Text { name: "test".into(), text: "task.wrong_reward = -0.5".into() };
@@ -119,6 +127,8 @@ mod tests {
     #[tokio::test]
     async fn verdicts_become_rewards_and_missing_ones_errors() {
         let grader = grader();
+        let usual = Duration::from_secs(1);
+        assert!(grader.deadline(&prompt(1), usual) > Duration::from_secs(5), "after the pool's");
         for (text, value, is_correct) in
             [("hm</think>2", 1.0, true), ("hm</think>3", -0.5, false), ("2", -0.5, false)]
         {

@@ -24,6 +24,7 @@ mod record;
 pub mod sampler;
 mod sandbox;
 pub mod second_opinion;
+mod spawn;
 pub mod synthetic;
 pub mod verifier;
 pub mod verify;

@@ -19,11 +19,21 @@ use crate::verify::math::{MathOptions, MathVerifier, MathWithSecondOpinion};
 use crate::verify::program::{ProgramOptions, ProgramVerifier};
 use crate::verify::regex::RegexVerifier;
 
+/// Seconds beyond which no limit of a verifier can be meant.
+pub(crate) const LONGEST_S: f64 = 86_400.0;
+
 /// Judges one completion.
 pub trait Verifier: Send + Sync {
     /// The verdict. Never panics on hostile input; a failure of the verifier is
     /// [`Outcome::Error`].
     fn verify(&self, problem: &Problem, answer: &Answer) -> Outcome;
+
+    /// The most time a verdict takes by the verifier's own limits, where it has some. Whoever waits
+    /// for it waits longer: an answer that uses up its limits is wrong, and only a verifier that
+    /// outlives them has failed.
+    fn longest(&self) -> Option<Duration> {
+        None
+    }
 
     /// Whether it wants to see completions without an answer too; the others are wrong without it.
     fn reads_all(&self) -> bool {
@@ -118,9 +128,18 @@ pub fn build(choice: &Choice, deadline: Duration) -> Result<Box<dyn Verifier>, V
                 pass_score: *pass_score,
             })?)
         }
-        Choice::Code { allow_without_sandbox, memory_mib } => {
-            let mut options = CodeOptions::default();
+        Choice::Code {
+            allow_without_sandbox,
+            memory_mib,
+            time_per_test_s,
+            time_s,
+            partial_credit,
+        } => {
+            let mut options =
+                CodeOptions { partial_credit: *partial_credit, ..CodeOptions::default() };
             options.limits.memory_mib = u64::from(*memory_mib);
+            options.limits.time_per_test_s = *time_per_test_s;
+            options.limits.time_s = time_s.unwrap_or(timeout_s);
             if *allow_without_sandbox {
                 UNSANDBOXED_CONSENT.clone_into(&mut options.allow_unsandboxed);
             }

@@ -5,6 +5,9 @@
 //! does not is left to itself and replaced, so a hung verification costs one thread and never the
 //! pool. A panic is caught in the worker. Both are [`Outcome::Error`] and counted.
 //!
+//! A verifier with limits of its own ([`Verifier::longest`]) is given at least that long: an answer
+//! that uses them up is wrong, and must not become an error because we lost patience first.
+//!
 //! Not here: killing. Threads cannot be killed; verifiers that start processes kill those
 //! themselves (`process.rs`), the native ones have budgets.
 
@@ -66,6 +69,9 @@ pub struct VerdictCounts {
     pub panics: u64,
 }
 
+/// After a verifier's own limits, before it counts as hung.
+const GRACE: Duration = Duration::from_secs(2);
+
 /// A verifier with workers and a deadline. Shared by reference between any number of threads.
 pub struct VerifierPool {
     shared: Arc<Shared>,
@@ -73,8 +79,11 @@ pub struct VerifierPool {
 }
 
 impl VerifierPool {
-    /// Starts `workers` threads (at least one).
+    /// Starts `workers` threads (at least one). The deadline of a verifier with limits of its own
+    /// comes after them, if need be later than `deadline`.
     pub fn new(verifier: Box<dyn Verifier>, workers: usize, deadline: Duration) -> Self {
+        let own = verifier.longest().map_or(Duration::ZERO, |longest| longest + GRACE);
+        let deadline = deadline.max(own);
         let shared = Arc::new(Shared {
             verifier,
             idle: Mutex::new(Vec::new()),
@@ -115,6 +124,11 @@ impl VerifierPool {
                 self.count(Outcome::error(format!("no verdict within {seconds} s")))
             }
         }
+    }
+
+    /// The most time a verdict takes once a worker is free.
+    pub fn deadline(&self) -> Duration {
+        self.deadline
     }
 
     /// What was judged so far.
@@ -218,6 +232,29 @@ mod tests {
             (pool.counts().timeouts, pool.counts().errors, pool.counts().correct),
             (3, 3, 1)
         );
+    }
+
+    /// Needs longer than its pool would wait, and says so.
+    struct SlowVerifier;
+
+    impl Verifier for SlowVerifier {
+        fn verify(&self, _: &Problem, _: &Answer) -> Outcome {
+            thread::sleep(Duration::from_millis(300));
+            Outcome::Incorrect
+        }
+
+        fn longest(&self) -> Option<Duration> {
+            Some(Duration::from_millis(300))
+        }
+    }
+
+    #[test]
+    fn a_verifier_may_use_up_its_own_limits() {
+        let pool = VerifierPool::new(Box::new(SlowVerifier), 1, Duration::from_millis(10));
+        assert_eq!(pool.deadline(), Duration::from_millis(300) + GRACE);
+        assert_eq!(ask(&pool, "loops"), Outcome::Incorrect);
+        let patient = VerifierPool::new(Box::new(SlowVerifier), 1, Duration::from_mins(1));
+        assert_eq!(patient.deadline(), Duration::from_mins(1));
     }
 
     #[test]

@@ -111,6 +111,10 @@ impl FakeGrader {
 }
 
 impl Grader for FakeGrader {
+    fn deadline(&self, _: &Prompt, usual: Duration) -> Duration {
+        usual.max(self.longest + Duration::from_secs(1))
+    }
+
     async fn grade(&self, _: &Prompt, completion: &Completion) -> Result<Reward, GraderError> {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         let timing = mix(self.timing_seed, "verdict", call);

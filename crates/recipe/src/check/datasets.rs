@@ -1,10 +1,9 @@
-//! What the lists of data sets and their verifiers must obey.
+//! What the lists of data sets must obey.
 
 use std::collections::BTreeSet;
 
-use crate::{
-    DataSource, Dataset, Recipe, RecipeError, Verifier, WarmUpExamples, error::Place, node::Node,
-};
+use super::verifiers::check_verifier;
+use crate::{DataSource, Dataset, Recipe, RecipeError, WarmUpExamples, error::Place, node::Node};
 
 /// What the lists of data sets must obey, and the name that evaluation follows.
 pub(super) fn check_datasets(recipe: &Recipe, layers: &Node) -> Result<(), RecipeError> {
@@ -16,7 +15,11 @@ pub(super) fn check_datasets(recipe: &Recipe, layers: &Node) -> Result<(), Recip
     for (list, datasets) in lists {
         for (index, dataset) in datasets.iter().enumerate() {
             let place = item_place(layers, list, index);
-            check_dataset(dataset, &place, &format!("{list}[{index}]"))?;
+            let key = format!("{list}[{index}]");
+            check_dataset(dataset, &place, &key)?;
+            if let Some(verifier) = &dataset.verifier {
+                check_verifier(verifier, (&place, &format!("{key}.verifier")), recipe, layers)?;
+            }
             if !names.insert(&dataset.name) {
                 return Err(RecipeError::Conflict {
                     place,
@@ -28,7 +31,8 @@ pub(super) fn check_datasets(recipe: &Recipe, layers: &Node) -> Result<(), Recip
             }
         }
     }
-    check_program(&recipe.task.verifier, &layers.place_of("task.verifier"), "task.verifier")?;
+    let place = layers.place_of("task.verifier");
+    check_verifier(&recipe.task.verifier, (&place, "task.verifier"), recipe, layers)?;
     check_warm_up(recipe, layers)?;
     check_primary(recipe, layers)
 }
@@ -43,9 +47,6 @@ fn item_place(layers: &Node, list: &str, index: usize) -> Place {
 }
 
 fn check_dataset(dataset: &Dataset, place: &Place, key: &str) -> Result<(), RecipeError> {
-    if let Some(verifier) = &dataset.verifier {
-        check_program(verifier, place, &format!("{key}.verifier"))?;
-    }
     let key = format!("{key}.source");
     match &dataset.source {
         DataSource::Files { path, .. } => not_empty(place, &key, "path", path),
@@ -117,45 +118,6 @@ fn known_operations(place: &Place, key: &str, signs: &[String]) -> Result<(), Re
             found,
             rule: "a list of \"+\", \"-\" and \"*\", one at least".into(),
         })
-    })
-}
-
-fn check_program(verifier: &Verifier, place: &Place, key: &str) -> Result<(), RecipeError> {
-    let Verifier::Program { command, url, min_score, max_score, pass_score } = verifier else {
-        return Ok(());
-    };
-    scores_tell_right_from_wrong(place, key, (*min_score, *max_score), *pass_score)?;
-    let has_command = command.first().is_some_and(|program| !program.is_empty());
-    if has_command != url.is_some() {
-        return Ok(());
-    }
-    let reason = if has_command { "both are given" } else { "neither is given" };
-    Err(RecipeError::Conflict {
-        place: place.clone(),
-        key: format!("{key}.command"),
-        other: format!("{key}.url"),
-        reason: reason.into(),
-        remedy: "command = [\"./score.py\"] or url = \"http://127.0.0.1:8000/score\"".into(),
-    })
-}
-
-/// A pass mark that every score or none reaches would make pass rates say nothing.
-fn scores_tell_right_from_wrong(
-    place: &Place,
-    key: &str,
-    (low, high): (f64, f64),
-    pass: f64,
-) -> Result<(), RecipeError> {
-    if low < pass && pass <= high && low.is_finite() && high.is_finite() {
-        return Ok(());
-    }
-    Err(RecipeError::Conflict {
-        place: place.clone(),
-        key: format!("{key}.pass_score"),
-        other: format!("{key}.max_score"),
-        reason: format!("scores go from {low} to {high}, and {pass} is to tell right from wrong")
-            .into(),
-        remedy: "make it min_score < pass_score <= max_score".into(),
     })
 }
 

@@ -4,6 +4,7 @@
 //! lists of data sets are in `datasets.rs`.
 
 mod datasets;
+mod verifiers;
 
 use std::collections::BTreeSet;
 

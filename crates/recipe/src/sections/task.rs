@@ -19,8 +19,9 @@ section! {
         seed: u64 = 0;
         /// Judge of answers, for data sets that do not name their own.
         verifier: Verifier = Verifier::default();
-        /// Seconds a verdict may take; later ones count as verifier errors, not as wrong.
-        verifier_timeout_s: f64 = 10.0, Rule::Above(0.0);
+        /// Seconds a verdict may take; later ones count as verifier errors, not as wrong. A judge
+        /// with limits of its own (`code`) is given its start and clean-up on top.
+        verifier_timeout_s: f64 = 30.0, Rule::AboveUpTo(0.0, 86400.0);
         /// Reward of a right answer. Source: ScaleRL, section 2.
         correct_reward: f64 = 1.0;
         /// Reward of a wrong one. Source: ScaleRL, section 2.
@@ -159,8 +160,16 @@ choice! {
             /// Runs programs without a sandbox when none is installed. Say so only where whatever
             /// the model writes may run.
             allow_without_sandbox: bool = false;
-            /// Memory of one program, in MiB.
+            /// Memory of one program with all its processes and files, in MiB.
             memory_mib: u32 = 512, Rule::AtLeast(16.0);
+            /// Seconds one test may take; a program that takes longer fails it.
+            time_per_test_s: f64 = 5.0, Rule::AboveUpTo(0.0, 86400.0);
+            /// Seconds all tests of a program may take together; a program that takes longer is
+            /// wrong. Unset: `task.verifier_timeout_s`.
+            time_s: Option<f64> = None, Rule::AboveUpTo(0.0, 86400.0);
+            /// Whether the reward is the share of tests passed. Right in pass rates is a program that
+            /// passes all of them either way.
+            partial_credit: bool = false;
         },
         /// An executable or a service of yours that scores: one of the two keys.
         "program" Program {

@@ -3,12 +3,12 @@
 //! It gets one JSON object on standard input or as the body of a POST: `prompt`, `answer` and `fields`
 //! of the problem, `completion` as the recipe's format cuts it (null where it has no answer) and
 //! `full_completion`, all that was written. It returns one: `{"score": 0.7}`, which is the reward as
-//! it is, `{"correct": true}`, or `{"error": "why"}` when it cannot judge. A bad exit status, no JSON, a status other than 200 or
-//! silence until the deadline are errors of the verifier, never wrong answers.
+//! it is, `{"correct": true}`, or `{"error": "why"}` when it cannot judge. A bad exit status, no JSON, a status other than 200
+//! (a redirect too: it is not followed) or silence until the deadline are errors of the verifier,
+//! never wrong answers.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -18,7 +18,8 @@ use crate::answer::Answer;
 use crate::outcome::Outcome;
 use crate::problem::Problem;
 use crate::process::{self, Bounds, Ending};
-use crate::verifier::{Verifier, VerifierError};
+use crate::spawn::Spawn;
+use crate::verifier::{LONGEST_S, Verifier, VerifierError};
 
 /// Options of the `program` verifier.
 #[derive(Debug, Clone, PartialEq)]
@@ -77,25 +78,27 @@ impl ProgramVerifier {
             find(name)
                 .map_err(|problem| VerifierError::MissingProgram { name: name.clone(), problem })?;
         }
-        if !(options.timeout_s.is_finite() && options.timeout_s > 0.0) {
-            let problem = format!("{} is no time to wait", options.timeout_s);
+        if !(options.timeout_s > 0.0 && options.timeout_s <= LONGEST_S) {
+            let problem = format!("{} s is no time to wait", options.timeout_s);
             return Err(VerifierError::BadOption { key: "timeout_s", problem });
         }
         let agent = ureq::Agent::config_builder()
             .timeout_global(Some(Duration::from_secs_f64(options.timeout_s)))
             .http_status_as_error(false)
+            // A redirect is followed as a GET: the page it leads to never sees the completion.
+            .max_redirects(0)
             .build()
             .into();
         Ok(Self { options, agent })
     }
 
     fn ask_command(&self, request: &str) -> Result<String, String> {
-        let mut command = Command::new(&self.options.command[0]);
-        command.args(&self.options.command[1..]);
+        let mut program = Spawn::new(&self.options.command[0]);
+        program.args(&self.options.command[1..]);
         let time = Duration::from_secs_f64(self.options.timeout_s);
-        let bounds = Bounds { time, output_bytes: MOST_OUTPUT };
+        let bounds = Bounds { time, output_bytes: MOST_OUTPUT, start: None };
         let name = &self.options.command[0];
-        let finished = process::run(&mut command, request.as_bytes(), bounds)
+        let finished = process::run(&program, request.as_bytes(), bounds)
             .map_err(|error| format!("{name} cannot be started: {error}"))?;
         match finished.ending {
             Ending::OutOfTime => {
@@ -108,6 +111,9 @@ impl ProgramVerifier {
                 Err(format!("{name} ended with {}: {last}", finished.status))
             }
             Ending::Exited => Ok(String::from_utf8_lossy(&finished.stdout).into_owned()),
+            Ending::NotStarted | Ending::OutOfMemory | Ending::Dismissed => {
+                Err(format!("{name} was stopped"))
+            }
         }
     }
 
@@ -155,6 +161,10 @@ impl Verifier for ProgramVerifier {
     /// A scorer may have something to say about completions that lack an answer.
     fn reads_all(&self) -> bool {
         true
+    }
+
+    fn longest(&self) -> Option<Duration> {
+        Some(Duration::from_secs_f64(self.options.timeout_s))
     }
 }
 
@@ -259,6 +269,18 @@ mod tests {
     }
 
     #[test]
+    fn a_program_inherits_nothing_but_its_streams_and_leaves_nothing() {
+        let (reader, _writer) = std::io::pipe().unwrap();
+        rustix::io::fcntl_setfd(&reader, rustix::io::FdFlags::empty()).unwrap();
+        let number = std::os::fd::AsRawFd::as_raw_fd(&reader);
+        let script = format!(
+            "cat >/dev/null; [ -e /proc/self/fd/{number} ] || echo '{{\"correct\": true}}'; sleep 30 &"
+        );
+        // The child that it leaves holds its output open: killed with it, nobody waits.
+        assert_eq!(ask(&shell(&script)), Outcome::Correct);
+    }
+
+    #[test]
     fn a_service_scores_over_http() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/score", listener.local_addr().unwrap());
@@ -278,6 +300,38 @@ mod tests {
         assert_eq!(ask(&verifier), Outcome::Correct);
         assert!(matches!(ask(&verifier), Outcome::Error { .. }));
         server.join().unwrap();
+    }
+
+    #[test]
+    fn a_redirect_is_an_error_that_names_its_status() {
+        for status in ["301 Moved", "302 Found", "303 See Other", "307 Again", "308 For Ever"] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            // Ends when nobody has asked again by the time the verdict is there.
+            let server = std::thread::spawn(move || {
+                let verdict = "HTTP/1.1 200 OK\r\ncontent-length: 16\r\n\r\n{\"correct\":true}";
+                let elsewhere = format!(
+                    "HTTP/1.1 {status}\r\nlocation: http://{address}/page\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+                );
+                for reply in [elsewhere.as_str(), verdict] {
+                    let (mut stream, _) = listener.accept().unwrap();
+                    let mut request = [0_u8; 4096];
+                    let length = stream.read(&mut request).unwrap();
+                    if request[..length].is_empty() {
+                        return false;
+                    }
+                    stream.write_all(reply.as_bytes()).unwrap();
+                }
+                true
+            });
+            let url = format!("http://{address}/score");
+            let options = ProgramOptions { url, timeout_s: 5.0, ..ProgramOptions::default() };
+            let outcome = ask(&ProgramVerifier::try_new(options).unwrap());
+            drop(std::net::TcpStream::connect(address));
+            let was_followed = server.join().unwrap();
+            let Outcome::Error { reason } = outcome else { panic!("{status}: {outcome:?}") };
+            assert!(reason.contains(&status[..3]) && !was_followed, "{status}: {reason}");
+        }
     }
 
     #[test]
