@@ -19,6 +19,7 @@ pub(crate) fn run(_args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "libtorch   {version} (built for {}), loaded from", device::BUILT_FOR)?;
     writeln!(out, "           {}", loaded_from("libtorch_cpu.so"))?;
     writeln!(out, "CPU        {} threads{}", tch::get_num_threads(), host_memory())?;
+    writeln!(out, "           {}", found.isa_limit)?;
     cuda(found, out)?;
     writeln!(out, "libraries that GPU work needs")?;
     for library in device::gpu_libraries() {
