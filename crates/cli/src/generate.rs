@@ -157,7 +157,7 @@ fn encode(
 /// A prompt per line, as text or as a list of messages.
 fn read(path: &Path) -> anyhow::Result<Vec<Value>> {
     let named = |line: usize| format!("{}, line {}", path.display(), line + 1);
-    let text = std::fs::read_to_string(path)
+    let text = scalerl_files::read_input_to_string(path, scalerl_files::TABLE)
         .map_err(|error| BadInput::new(format!("{}: {error}", path.display())))?;
     let is_json = path.extension().is_some_and(|extension| extension == "jsonl");
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());

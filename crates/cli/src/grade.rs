@@ -3,7 +3,6 @@
 //! Rows are read and judged by `scalerl_task::grade`; here they are printed. With `--json` one
 //! line a row, then one line with the summary.
 
-use std::fs::File;
 use std::io::{BufReader, Write};
 use std::path::PathBuf;
 
@@ -40,7 +39,7 @@ enum SecondGrader {
 
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let name = args.file.display();
-    let input = File::open(&args.file)
+    let input = scalerl_files::open_input(&args.file)
         .map_err(|error| BadInput::new(format!("{name}: {error}")).hint("give a JSONL file"))?;
     let file = GradeFile::read(BufReader::new(input))
         .map_err(|error| BadInput::new(format!("{name}: {error}")).hint(error.hint()))?;

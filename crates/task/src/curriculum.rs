@@ -6,7 +6,6 @@
 //! threshold. Completions whose verifier failed count neither way.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -118,7 +117,8 @@ impl Curriculum {
 
     /// Reads a saved history.
     pub fn load(path: &Path) -> Result<Self, CurriculumError> {
-        let text = fs::read_to_string(path).map_err(|error| bad(path, &error))?;
+        let text = scalerl_files::read_to_string(path, scalerl_files::TABLE)
+            .map_err(|error| bad(path, &error))?;
         serde_json::from_str(&text).map_err(|error| bad(path, &error))
     }
 

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use scalerl_engine::task::{operator, synthetic};
+use scalerl_files::DOCUMENT;
 use scalerl_model::config::ModelConfig;
 use scalerl_model::folder::Model;
 use scalerl_model::fresh::{self, Experts, FreshShape, FreshTokens};
@@ -48,7 +49,7 @@ impl Policy {
     /// What the run in this folder has started from, if it is still there: found again whatever
     /// folder the program is called from, and whatever a hub name stands for by now.
     pub(crate) fn recorded(run: &Path) -> Option<Self> {
-        let text = fs::read_to_string(run.join(RECORD)).ok()?;
+        let text = scalerl_files::read_to_string(&run.join(RECORD), DOCUMENT).ok()?;
         let policy: Self = serde_json::from_str(&text).ok()?;
         policy.folder.join("config.json").is_file().then_some(policy)
     }

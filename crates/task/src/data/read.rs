@@ -6,10 +6,11 @@
 //! the split's name.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use parquet::file::reader::{FileReader, SerializedFileReader};
+use scalerl_files::{Lines, RECORD, RecordMeter, TABLE};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
@@ -125,12 +126,13 @@ fn split_of(file: &Path) -> String {
 }
 
 fn open(path: &Path) -> Result<File, ReadError> {
-    File::open(path).map_err(|source| ReadError::Unreadable { path: path.to_owned(), source })
+    scalerl_files::open(path)
+        .map_err(|source| ReadError::Unreadable { path: path.to_owned(), source })
 }
 
 fn read_jsonl(path: &Path) -> Result<Vec<Row>, ReadError> {
     let mut rows = Vec::new();
-    for (index, line) in BufReader::new(open(path)?).lines().enumerate() {
+    for (index, line) in Lines::new(BufReader::new(open(path)?), RECORD).enumerate() {
         let bad = |problem: String| ReadError::BadLine {
             path: path.to_owned(),
             line: index + 1,
@@ -151,7 +153,8 @@ fn read_jsonl(path: &Path) -> Result<Vec<Row>, ReadError> {
 
 fn read_json(path: &Path) -> Result<Vec<Row>, ReadError> {
     let bad = |problem: String| ReadError::BadFile { path: path.to_owned(), problem };
-    let value: Value = serde_json::from_reader(BufReader::new(open(path)?))
+    let bytes = scalerl_files::read_whole(open(path)?, TABLE);
+    let value: Value = serde_json::from_slice(&bytes.map_err(|error| bad(error.to_string()))?)
         .map_err(|error| bad(format!("not JSON: {error}")))?;
     let Value::Array(items) = value else { return Err(bad("not a list of objects".to_owned())) };
     let as_row = |(index, item)| match item {
@@ -162,7 +165,8 @@ fn read_json(path: &Path) -> Result<Vec<Row>, ReadError> {
 }
 
 fn read_csv(path: &Path) -> Result<Vec<Row>, ReadError> {
-    let mut reader = csv::Reader::from_reader(open(path)?);
+    let meter = RecordMeter::new(RECORD);
+    let mut reader = csv::Reader::from_reader(meter.over(open(path)?));
     let bad =
         |line: usize, problem: String| ReadError::BadLine { path: path.to_owned(), line, problem };
     let names = reader.headers().map_err(|error| bad(1, error.to_string()))?.clone();
@@ -172,6 +176,7 @@ fn read_csv(path: &Path) -> Result<Vec<Row>, ReadError> {
             let line = error.position().map_or(0, |position| position.line() as usize);
             bad(line, error.to_string())
         })?;
+        meter.restart();
         let cells = record.iter().map(|cell| Value::String(cell.to_owned()));
         rows.push(names.iter().map(str::to_owned).zip(cells).collect());
     }
