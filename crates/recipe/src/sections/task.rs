@@ -2,6 +2,7 @@
 
 use crate::{
     declare::{choice, declare, section},
+    sections::{LONGEST_S, MOST_OPERATIONS, MOST_PROBLEMS},
     setting::Rule,
 };
 
@@ -20,7 +21,7 @@ section! {
         /// Judge of answers, for data sets that do not name their own.
         verifier: Verifier = Verifier::default();
         /// Seconds a verdict may take; later ones count as verifier errors, not as wrong.
-        verifier_timeout_s: f64 = 10.0, Rule::Above(0.0);
+        verifier_timeout_s: f64 = 10.0, Rule::AboveUpTo(0.0, LONGEST_S);
         /// Reward of a right answer. Source: ScaleRL, section 2.
         correct_reward: f64 = 1.0;
         /// Reward of a wrong one. Source: ScaleRL, section 2.
@@ -67,9 +68,9 @@ choice! {
             /// Fewest operations.
             min_steps: u32 = 2, Rule::AtLeast(1.0);
             /// Most operations.
-            max_steps: u32 = 7, Rule::AtLeast(1.0);
+            max_steps: u32 = 7, Rule::Between(1.0, MOST_OPERATIONS);
             /// Distinct problems.
-            count: u64 = 4096, Rule::AtLeast(1.0);
+            count: u64 = 4096, Rule::Between(1.0, MOST_PROBLEMS);
         },
         /// Multi-digit arithmetic with worked steps.
         "arithmetic" Arithmetic {
@@ -80,7 +81,7 @@ choice! {
             /// Which operations: `+`, `-`, `*`.
             operations: Vec<String> = vec!["+".into(), "-".into(), "*".into()];
             /// Distinct problems.
-            count: u64 = 16384, Rule::AtLeast(1.0);
+            count: u64 = 16384, Rule::Between(1.0, MOST_PROBLEMS);
         },
         /// Reach a target with given numbers and + - * /.
         "countdown" Countdown {
@@ -91,7 +92,7 @@ choice! {
             /// Largest number given.
             max_value: u32 = 99, Rule::AtLeast(2.0);
             /// Distinct problems.
-            count: u64 = 16384, Rule::AtLeast(1.0);
+            count: u64 = 16384, Rule::Between(1.0, MOST_PROBLEMS);
         },
     }
 }
@@ -120,7 +121,7 @@ choice! {
         /// Mathematical equality of the final answer.
         "math" Math {
             /// Decimal places that must agree when one side is written as a decimal.
-            precision: u32 = 6;
+            precision: u32 = 6, Rule::Between(0.0, 1000.0);
             /// Whether the names of variables matter: f(x) is not f(y).
             strict: bool = true;
             /// Asks math-verify (Python) about what the built-in grader cannot decide.
@@ -154,7 +155,7 @@ choice! {
             /// the model writes may run.
             allow_without_sandbox: bool = false;
             /// Memory of one program, in MiB.
-            memory_mib: u32 = 512, Rule::AtLeast(16.0);
+            memory_mib: u32 = 512, Rule::Between(16.0, 4_194_304.0);
         },
         /// An executable or a service of yours that scores: one of the two keys.
         "program" Program {
