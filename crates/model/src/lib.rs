@@ -28,6 +28,8 @@ pub mod hub;
 mod json;
 mod layer_config;
 pub mod layout;
+mod limited;
+pub mod memory;
 pub mod network;
 pub mod ops;
 pub mod packed;
