@@ -9,18 +9,23 @@
 //! input, or the `/dev/fd/63` that a shell makes of `<(command)` ([`open_input`]). Its writer is
 //! there and its end comes.
 //!
+//! A parser that was not written for strangers' bytes may panic on them; [`caught`] makes that an
+//! error.
+//!
 //! Errors are `std::io::Error` and do not name the path: every caller has an error of its own that
 //! does. Not here: formats.
 
 #![deny(missing_docs)]
 
 mod bounded;
+mod caught;
 
 use std::fs::{self, File, FileType};
 use std::io::{self, Read};
 use std::path::Path;
 
 pub use bounded::{Lines, RecordMeter};
+pub use caught::caught;
 
 /// Room for a file that describes something: a recipe, a config.json, a study. Written by hand or
 /// by a tool, it has kilobytes.
@@ -35,6 +40,12 @@ pub const TABLE: u64 = 8 << 30;
 /// Opens a regular file for reading.
 pub fn open(path: &Path) -> io::Result<File> {
     checked(path, |_| false)
+}
+
+/// Opens a regular file of at most `limit` bytes.
+pub fn open_within(path: &Path, limit: u64) -> io::Result<File> {
+    let file = open(path)?;
+    if file.metadata()?.len() > limit { Err(too_large("file", limit)) } else { Ok(file) }
 }
 
 /// Opens a regular file, or a pipe that this process holds already.

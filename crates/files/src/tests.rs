@@ -81,9 +81,17 @@ fn a_file_beyond_its_limit_is_refused_without_reading_it() {
     let file = File::create(&path).unwrap();
     file.set_len(1 << 40).unwrap();
     assert!(said(read(&path, DOCUMENT)).contains("larger than 64 MiB"));
+    assert!(said(open_within(&path, DOCUMENT)).contains("larger than 64 MiB"));
     fs::write(&path, "12345").unwrap();
     assert_eq!(read_to_string(&path, 5).unwrap(), "12345");
     assert!(said(read_to_string(&path, 4)).contains("larger than 4 bytes"));
+}
+
+#[test]
+fn a_panic_becomes_its_message() {
+    assert_eq!(caught(|| 3), Ok(3));
+    assert_eq!(caught(|| -> usize { panic!("plain") }), Err("plain".to_owned()));
+    assert_eq!(caught(|| -> usize { panic!("number {}", 7) }), Err("number 7".to_owned()));
 }
 
 #[test]

@@ -14,11 +14,11 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, Once, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use scalerl_files::caught;
 use thiserror::Error;
 
 /// What one piece of work may use.
@@ -59,7 +59,7 @@ pub(crate) fn run<T: Send + 'static>(
         theirs.deepest.set(here().saturating_sub(limits.stack / 2));
         // Alive for as long as the thread, parked or not.
         ACCOUNT.set(&raw const *theirs);
-        let outcome = quietly(work);
+        let outcome = caught(work);
         ACCOUNT.set(std::ptr::null());
         *lock(&put) = Some(outcome);
         theirs.end(State::Ended);
@@ -71,28 +71,6 @@ pub(crate) fn run<T: Send + 'static>(
         State::OverStack => Err(Overrun::Stack),
         State::Ended => lock(&result).take().expect("put before the end").map_err(Overrun::Panic),
     }
-}
-
-/// Runs `work` here; a panic becomes its message and is not printed.
-pub(crate) fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    static HOOK: Once = Once::new();
-    thread_local!(static IS_QUIET: Cell<bool> = const { Cell::new(false) });
-    HOOK.call_once(|| {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            if !IS_QUIET.get() {
-                before(info);
-            }
-        }));
-    });
-    let before = IS_QUIET.replace(true);
-    // What a panic leaves half done inside is not used again: callers give up on an error.
-    let outcome = catch_unwind(AssertUnwindSafe(work));
-    IS_QUIET.set(before);
-    outcome.map_err(|payload| {
-        let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default()
-    })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -285,8 +263,6 @@ mod tests {
     fn a_panic_becomes_its_message() {
         let said = run(SMALL, || -> usize { panic!("number {}", 7) });
         assert_eq!(said, Err(Overrun::Panic("number 7".to_owned())));
-        assert_eq!(quietly(|| 3), Ok(3));
-        assert_eq!(quietly(|| -> usize { panic!("plain") }), Err("plain".to_owned()));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use scalerl_files::caught;
 use serde_json::{Value, json};
 
 use crate::error::LoadError;
@@ -76,7 +77,7 @@ impl Tokenizer {
 
     fn decoded(&self, tokens: &[i64], skip: bool) -> Result<String, LoadError> {
         let ids: Vec<u32> = tokens.iter().map(|id| *id as u32).collect();
-        let text = limited::quietly(|| self.inner.decode(&ids, skip));
+        let text = caught(|| self.inner.decode(&ids, skip));
         let text = text.map_err(|problem| self.failed(problem))?;
         text.map_err(|error| self.failed(error.to_string()))
     }
@@ -105,9 +106,8 @@ fn encode(
     text: &str,
     markers: Markers,
 ) -> Result<Vec<i64>, String> {
-    let encoding = limited::quietly(|| {
-        tokenizer.encode_fast(text, markers == Markers::Add).map_err(as_text)
-    })??;
+    let encoding =
+        caught(|| tokenizer.encode_fast(text, markers == Markers::Add).map_err(as_text))??;
     Ok(encoding.get_ids().iter().map(|id| i64::from(*id)).collect())
 }
 

@@ -232,6 +232,8 @@ fn merged(mut under: Table, over: Table) -> Table {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::outcome::Outcome;
 use crate::process::kill_group;
-use crate::verifier::VerifierError;
+use crate::verifier::{VerifierError, is_deadline};
 use crate::verify::math::{MatchType, MathOptions};
 
 /// Options of the pool.
@@ -99,7 +99,7 @@ pub struct SecondOpinion {
 impl SecondOpinion {
     /// Starts the first process, which shows whether Math-Verify is there.
     pub fn try_new(options: SecondOpinionOptions) -> Result<Self, VerifierError> {
-        if !(options.timeout_s.is_finite() && options.timeout_s > 0.0) {
+        if !is_deadline(options.timeout_s) {
             let problem = format!("{} is no time to wait", options.timeout_s);
             return Err(VerifierError::BadOption { key: "second_opinion.timeout_s", problem });
         }

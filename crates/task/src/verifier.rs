@@ -104,6 +104,12 @@ impl VerifierError {
     }
 }
 
+/// Whether a deadline in seconds is one: a time that every clock can add to now. Twelve days are
+/// more than a verdict is worth.
+pub(crate) fn is_deadline(seconds: f64) -> bool {
+    seconds > 0.0 && seconds <= 1e6
+}
+
 impl VerifierConfig {
     /// Builds the verifier; what it needs from the machine is checked here, not at the first
     /// answer.

@@ -19,7 +19,7 @@ use crate::outcome::Outcome;
 use crate::process::{Ending, Finished};
 use crate::question::Question;
 use crate::sandbox::{STARTED, Sandbox, SandboxLimits};
-use crate::verifier::{Verifier, VerifierError};
+use crate::verifier::{Verifier, VerifierError, is_deadline};
 
 /// What a user writes to run programs without a sandbox.
 pub const UNSANDBOXED_CONSENT: &str =
@@ -67,7 +67,7 @@ impl CodeVerifier {
     /// Finds a sandbox and tries it out.
     pub fn try_new(options: CodeOptions) -> Result<Self, VerifierError> {
         let limits = options.limits;
-        if !(limits.time_s.is_finite() && limits.time_s > 0.0) {
+        if !is_deadline(limits.time_s) {
             let problem = format!("{} is no time to run", limits.time_s);
             return Err(VerifierError::BadOption { key: "limits.time_s", problem });
         }

@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::outcome::Outcome;
 use crate::process::{self, Bounds, Ending};
 use crate::question::Question;
-use crate::verifier::{Verifier, VerifierError};
+use crate::verifier::{Verifier, VerifierError, is_deadline};
 
 /// Options of the `program` verifier.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -68,7 +68,7 @@ impl ProgramVerifier {
             find(name)
                 .map_err(|problem| VerifierError::MissingProgram { name: name.clone(), problem })?;
         }
-        if !(options.timeout_s.is_finite() && options.timeout_s > 0.0) {
+        if !is_deadline(options.timeout_s) {
             let problem = format!("{} is no time to wait", options.timeout_s);
             return Err(VerifierError::BadOption { key: "timeout_s", problem });
         }
