@@ -59,7 +59,9 @@ fn checked(path: &Path, also: impl Fn(FileType) -> bool) -> io::Result<File> {
     if kind.is_file() || also(kind) {
         return File::open(path);
     }
-    let problem = format!("this is {}, not a regular file", name_of(kind));
+    let is_named_pipe = is_pipe(kind) && !is_held(path);
+    let name = if is_named_pipe { "a named pipe" } else { name_of(kind) };
+    let problem = format!("this is {name}, not a regular file");
     Err(io::Error::new(io::ErrorKind::InvalidInput, problem))
 }
 

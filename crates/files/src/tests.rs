@@ -31,7 +31,7 @@ fn devices_pipes_sockets_and_folders_are_no_files() {
     for (path, kind) in [
         (PathBuf::from("/dev/zero"), "a device"),
         (PathBuf::from("/dev/null"), "a device"),
-        (named_pipe(&folder), "a pipe"),
+        (named_pipe(&folder), "a named pipe"),
         (socket, "a socket"),
         (folder.path().to_owned(), "a folder"),
     ] {

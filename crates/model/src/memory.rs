@@ -29,7 +29,7 @@ pub fn meminfo(text: &str, key: &str) -> Option<u64> {
 }
 
 /// Refuses a model whose weights do not fit into memory.
-pub(crate) fn check(config: &ModelConfig, kind: Kind, device: Device) -> Result<(), LoadError> {
+pub fn check(config: &ModelConfig, kind: Kind, device: Device) -> Result<(), LoadError> {
     if device != Device::Cpu {
         return Ok(());
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use crate::{
     DataSource, Dataset, GeneratorChoice, Kl, LengthControl, PromptTemplate, RatioGrain, Recipe,
     RecipeError, Surrogate, Thinking, Verifier, WarmUpExamples, Weights, error::Place,
-    load::SHIPPED_MARK, node::Node,
+    load::SHIPPED_MARK, node::Node, sections::MOST_PROBLEMS,
 };
 
 /// Two keys, why they do not go together, and what to do.
@@ -445,8 +445,9 @@ fn check_dataset(dataset: &Dataset, place: &Place, key: &str) -> Result<(), Reci
     let key = format!("{key}.source");
     match &dataset.source {
         DataSource::Files { path, .. } => not_empty(place, &key, "path", path),
-        DataSource::Chain { min_steps, max_steps, .. } => {
-            in_order(place, &key, "steps", *min_steps, *max_steps)
+        DataSource::Chain { min_steps, max_steps, count } => {
+            in_order(place, &key, "steps", *min_steps, *max_steps)?;
+            fits_memory(place, &key, *count, *max_steps)
         }
         DataSource::Arithmetic { min_digits, max_digits, operations, .. } => {
             in_order(place, &key, "digits", *min_digits, *max_digits)?;
@@ -456,6 +457,21 @@ fn check_dataset(dataset: &Dataset, place: &Place, key: &str) -> Result<(), Reci
             in_order(place, &key, "numbers", *min_numbers, *max_numbers)
         }
     }
+}
+
+/// Each number may be sound and both together not.
+fn fits_memory(place: &Place, key: &str, count: u64, steps: u32) -> Result<(), RecipeError> {
+    let operations = count.saturating_mul(u64::from(steps));
+    if operations <= 10 * MOST_PROBLEMS as u64 {
+        return Ok(());
+    }
+    Err(RecipeError::Conflict {
+        place: place.clone(),
+        key: format!("{key}.count"),
+        other: format!("{key}.max_steps"),
+        reason: format!("{operations} operations in all would not fit into memory").into(),
+        remedy: "lower one of the two: their product may be 100 million".into(),
+    })
 }
 
 fn check_warm_up(recipe: &Recipe, layers: &Node) -> Result<(), RecipeError> {

@@ -36,6 +36,7 @@ fn absurd_numbers_are_refused_by_their_key() {
         ("active_experts", new("active_experts", "4_000_000_000")),
         ("count", chain("count", "1_000_000_000_000")),
         ("max_steps", chain("max_steps", "4_000_000_000")),
+        ("count", chain("max_steps = 1000, count", "1_000_000")),
         ("silence_s", vllm("silence_s", "1e300")),
         ("patience_s", vllm("patience_s", "1e300")),
         ("requests_at_once", vllm("requests_at_once", "4_000_000_000")),
@@ -73,7 +74,7 @@ fn files_that_are_none_and_files_without_end_are_refused() {
     std::fs::File::create(&large).and_then(|file| file.set_len(1 << 40)).expect("holes");
     let cases = [
         (PathBuf::from("/dev/zero"), "a device"),
-        (pipe, "a pipe"),
+        (pipe, "a named pipe"),
         (large, "larger than 1 MiB"),
         (folder.path().to_owned(), "a folder"),
     ];

@@ -32,7 +32,7 @@ fn only_regular_files_are_data() {
     for ending in ["jsonl", "json", "csv", "parquet"] {
         let path = folder.path().join(format!("pipe.{ending}"));
         let made = std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo");
-        assert!(made.success() && said(&path).contains("a pipe"));
+        assert!(made.success() && said(&path).contains("a named pipe"));
         let path = folder.path().join(format!("zero.{ending}"));
         std::os::unix::fs::symlink("/dev/zero", &path).expect("a link");
         assert!(said(&path).contains("a device"));

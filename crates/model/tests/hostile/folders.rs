@@ -137,7 +137,9 @@ fn headers_that_claim_more_than_the_file_are_refused() {
 /// Puts something that is no file, or far too large a one, in a file's place.
 fn impostors() -> [(&'static str, fn(&Path)); 4] {
     [
-        ("a pipe", |path| assert!(Command::new("mkfifo").arg(path).status().unwrap().success())),
+        ("a named pipe", |path| {
+            assert!(Command::new("mkfifo").arg(path).status().unwrap().success())
+        }),
         ("a device", |path| std::os::unix::fs::symlink("/dev/zero", path).unwrap()),
         ("a folder", |path| std::fs::create_dir(path).unwrap()),
         ("larger than", |path| File::create(path).unwrap().set_len(1 << 40).unwrap()),

@@ -166,16 +166,20 @@ impl SyntheticConfig {
     pub fn prompts(&self, seed: u64, count: usize) -> Result<Vec<Prompt>, SyntheticError> {
         self.validate()?;
         let mut seen = HashSet::new();
-        let mut prompts = Vec::with_capacity(count);
-        // Small tasks run out of different prompts: ten tries for each is a clear enough sign.
+        let mut prompts = Vec::new();
+        let mut repeats = 0;
+        // Small tasks run out of different prompts: ten tries for each is a clear enough sign, and
+        // so is a long row of nothing new.
         for index in 0..(count as u64).saturating_mul(10) {
-            if prompts.len() == count {
+            if prompts.len() == count || repeats > 10_000 + 20 * prompts.len() {
                 break;
             }
             let exercise = self.exercise(seed, index);
             if !seen.insert(exercise.prompt.clone()) {
+                repeats += 1;
                 continue;
             }
+            repeats = 0;
             prompts.push(Prompt {
                 id: format!("{}/{seed}-{index}", self.name()),
                 dataset: self.name().to_owned(),
@@ -308,8 +312,11 @@ mod tests {
     #[test]
     fn a_task_without_enough_prompts_says_so() {
         let tiny = chain::ChainConfig { operations: (1, 1), ..chain::ChainConfig::default() };
-        let error = SyntheticConfig::Chain(tiny).prompts(1, 100_000).unwrap_err();
-        assert!(matches!(error, SyntheticError::TooFew { found: 270, .. }), "{error}");
+        // Nothing is made for a number that is only asked for.
+        for wanted in [100_000, usize::MAX] {
+            let error = SyntheticConfig::Chain(tiny).prompts(1, wanted).unwrap_err();
+            assert!(matches!(error, SyntheticError::TooFew { found: 270, .. }), "{error}");
+        }
     }
 
     #[test]
