@@ -11,18 +11,19 @@ import sys
 
 MAY_USE = {
     "curve": set(),
+    "files": set(),
     "grader": set(),
-    "ingest": {"curve"},
-    "recipe": set(),
+    "ingest": {"curve", "files"},
+    "recipe": {"files"},
     "rollout": set(),
-    "task": {"grader", "recipe", "rollout"},
+    "task": {"files", "grader", "recipe", "rollout"},
     "objective": {"recipe", "rollout"},
-    "journal": {"curve", "rollout"},
-    "model": {"rollout"},
+    "journal": {"curve", "files", "rollout"},
+    "model": {"files", "rollout"},
     "worker": {"model", "objective", "recipe", "rollout", "task"},
     "engine": {"curve", "journal", "objective", "recipe", "rollout"},
     "board": {"curve", "journal"},
-    "study": {"curve", "journal", "recipe", "rollout"},
+    "study": {"curve", "files", "journal", "recipe", "rollout"},
     "cli": None,  # connects everything
 }
 

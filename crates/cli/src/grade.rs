@@ -3,7 +3,6 @@
 //! Rows are read and judged by `scalerl_task::grade`; here they are printed: a line a row, then the
 //! summary. With `--json` one object a row, then one with the summary.
 
-use std::fs::File;
 use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
 
@@ -86,7 +85,7 @@ fn read(path: &Path) -> Result<GradeFile> {
     let file = if path == Path::new("-") {
         GradeFile::read(std::io::stdin().lock())
     } else {
-        let input = File::open(path)
+        let input = scalerl_files::open_input(path)
             .map_err(|error| BadInput::new(format!("{name}: {error}")).hint("give a JSONL file"))?;
         GradeFile::read(BufReader::new(input))
     };

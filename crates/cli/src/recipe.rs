@@ -3,7 +3,6 @@
 //! A recipe is named by a shipped name (`scalerl`) or a path ending in `.toml`; several are laid
 //! over each other, left to right, then `--set`.
 
-use std::fs;
 use std::io::Write;
 use std::path::Path;
 
@@ -89,7 +88,7 @@ fn load(sources: &[Source], set: &[String]) -> Result<Resolved> {
 
 /// The recipe that a run keeps in its folder, with these overrides.
 pub(crate) fn resolve_kept(path: &Path, set: &[String]) -> Result<Resolved> {
-    let text = fs::read_to_string(path)
+    let text = scalerl_files::read_to_string(path, scalerl_files::DOCUMENT)
         .map_err(|error| BadInput::new(format!("cannot read {}: {error}", path.display())))?;
     load(&[Source::Kept { name: path.display().to_string(), text }], set)
 }

@@ -14,7 +14,7 @@ mod live;
 mod material;
 mod place;
 mod plan;
-mod policy;
+pub(crate) mod policy;
 pub(crate) mod rendering;
 mod servers;
 

@@ -6,7 +6,6 @@
 //! typed [`Recipe`], then checked across sections.
 
 use std::{
-    fs,
     ops::Deref,
     path::{Path, PathBuf},
 };
@@ -25,6 +24,12 @@ use crate::{
 
 /// Follows the name of a recipe that is no file, in messages.
 pub(crate) const SHIPPED_MARK: &str = " (shipped)";
+
+/// Of one recipe, which has kilobytes.
+const LARGEST_FILE: u64 = 1 << 20;
+
+/// No key has more names than five.
+const DEEPEST_KEY: usize = 16;
 
 /// Where a layer comes from.
 #[derive(Debug, Clone, PartialEq)]
@@ -77,7 +82,7 @@ impl Source {
     fn read(&self) -> Result<String, RecipeError> {
         match self {
             Self::Text { text, .. } | Self::Kept { text, .. } => Ok(text.clone()),
-            Self::File(path) => fs::read_to_string(path)
+            Self::File(path) => scalerl_files::read_input_to_string(path, LARGEST_FILE)
                 .map_err(|source| RecipeError::Unreadable { path: path.clone(), source }),
             Self::Shipped(name) => {
                 let names = || shipped::RECIPES.iter().map(|recipe| recipe.name);
@@ -120,6 +125,9 @@ impl Override {
         let keys: Vec<String> = key.trim().split('.').map(|part| part.trim().into()).collect();
         if keys.iter().any(String::is_empty) {
             return Err(bad("the key has an empty part"));
+        }
+        if keys.len() > DEEPEST_KEY {
+            return Err(bad("there is no key with so many parts"));
         }
         let mut value = Node::parse_value(value.trim(), &Place::Set(text.into()));
         if let Value::Moment(moment) = value.value {

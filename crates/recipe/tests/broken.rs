@@ -57,8 +57,8 @@ fn a_negative_count_is_refused() {
 #[test]
 fn a_value_out_of_range_names_the_range() {
     insta::assert_snapshot!(error_of("out-of-range.toml"), @"
-    error: out-of-range.toml:3: `pipeline.group_size` is 1, it must be at least 2
-    hint: set `pipeline.group_size` to a value that is at least 2
+    error: out-of-range.toml:3: `pipeline.group_size` is 1, it must be between 2 and 65536
+    hint: set `pipeline.group_size` to a value that is between 2 and 65536
     ");
 }
 

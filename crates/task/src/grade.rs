@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::io::BufRead;
 use std::time::Instant;
 
+use scalerl_files::{Lines, RECORD};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -70,7 +71,7 @@ impl GradeFile {
     /// Reads and checks every row; blank lines are skipped.
     pub fn read(input: impl BufRead) -> Result<Self, GradeError> {
         let mut file = Self::default();
-        for (index, line) in input.lines().enumerate() {
+        for (index, line) in Lines::new(input, RECORD).enumerate() {
             let number = index + 1;
             let line = line.map_err(|source| GradeError::Unreadable { line: number, source })?;
             if line.trim().is_empty() {

@@ -13,9 +13,11 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use scalerl_files::DOCUMENT;
 use scalerl_model::config::ModelConfig;
 use scalerl_model::folder::Model;
 use scalerl_model::fresh::{self, Experts, FreshShape, FreshTokens};
+use scalerl_model::memory;
 use scalerl_model::sft::{self, Progress, SftOptions};
 use scalerl_model::tch::{Device, Kind};
 use scalerl_model::train::AdamWConfig;
@@ -44,7 +46,7 @@ impl Policy {
     /// What the run in this folder has started from, if it is still there: found again whatever
     /// folder the program is called from, and whatever a hub name stands for by now.
     pub(crate) fn recorded(run: &Path) -> Option<Self> {
-        let text = fs::read_to_string(run.join(RECORD)).ok()?;
+        let text = scalerl_files::read_to_string(&run.join(RECORD), DOCUMENT).ok()?;
         let policy: Self = serde_json::from_str(&text).ok()?;
         policy.folder.join("config.json").is_file().then_some(policy)
     }
@@ -66,7 +68,8 @@ impl Policy {
     /// Finds the model; makes it and warms it up where the recipe says so.
     pub(crate) fn prepare(recipe: &Recipe, device: Device) -> Result<Self> {
         if recipe.warm_up.examples == WarmUpExamples::None {
-            return Self::start(recipe, &place(recipe).join("new"));
+            let start = Self::start(recipe, &place(recipe).join("new"))?;
+            return start.fitting(device);
         }
         let place = place(recipe);
         if !matches!(recipe.model.weights, Weights::New { .. }) {
@@ -83,7 +86,7 @@ impl Policy {
         }
         let finished = place.join("sft").join("model");
         if !finished.join("config.json").is_file() {
-            let start = Self::start(recipe, &place.join("new"))?;
+            let start = Self::start(recipe, &place.join("new"))?.fitting(device)?;
             warm_up(recipe, &start, &place, device)?;
         }
         Ok(Self { folder: finished, random: None })
@@ -112,6 +115,13 @@ impl Policy {
         let folder = hub::resolve_revision(name, &model.revision).map_err(|e| bad_model(&e))?;
         let random = (model.weights == Weights::Random).then_some(recipe.warm_up.seed);
         Ok(Self { folder, random })
+    }
+
+    /// Refuses a model whose weights alone do not fit, before a run folder is made for it.
+    fn fitting(self, device: Device) -> Result<Self> {
+        let checked = memory::check(&self.config()?, Kind::BFloat16, device);
+        checked.map_err(|error| bad_model(&error))?;
+        Ok(self)
     }
 
     /// What the model is, without its weights.

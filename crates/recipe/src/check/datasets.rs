@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::verifiers::check_verifier;
-use crate::{DataSource, Dataset, Recipe, RecipeError, WarmUpExamples, error::Place, node::Node};
+use crate::{
+    DataSource, Dataset, Recipe, RecipeError, WarmUpExamples, error::Place, node::Node,
+    sections::MOST_PROBLEMS,
+};
 
 /// What the lists of data sets must obey, and the name that evaluation follows.
 pub(super) fn check_datasets(recipe: &Recipe, layers: &Node) -> Result<(), RecipeError> {
@@ -50,8 +53,9 @@ fn check_dataset(dataset: &Dataset, place: &Place, key: &str) -> Result<(), Reci
     let key = format!("{key}.source");
     match &dataset.source {
         DataSource::Files { path, .. } => not_empty(place, &key, "path", path),
-        DataSource::Chain { min_steps, max_steps, .. } => {
-            in_order(place, &key, "steps", *min_steps, *max_steps)
+        DataSource::Chain { min_steps, max_steps, count } => {
+            in_order(place, &key, "steps", *min_steps, *max_steps)?;
+            fits_memory(place, &key, *count, *max_steps)
         }
         DataSource::Arithmetic { min_digits, max_digits, operations, .. } => {
             in_order(place, &key, "digits", *min_digits, *max_digits)?;
@@ -61,6 +65,21 @@ fn check_dataset(dataset: &Dataset, place: &Place, key: &str) -> Result<(), Reci
             in_order(place, &key, "numbers", *min_numbers, *max_numbers)
         }
     }
+}
+
+/// Each number may be sound and both together not.
+fn fits_memory(place: &Place, key: &str, count: u64, steps: u32) -> Result<(), RecipeError> {
+    let operations = count.saturating_mul(u64::from(steps));
+    if operations <= 10 * MOST_PROBLEMS as u64 {
+        return Ok(());
+    }
+    Err(RecipeError::Conflict {
+        place: place.clone(),
+        key: format!("{key}.count"),
+        other: format!("{key}.max_steps"),
+        reason: format!("{operations} operations in all would not fit into memory").into(),
+        remedy: "lower one of the two: their product may be 100 million".into(),
+    })
 }
 
 fn check_warm_up(recipe: &Recipe, layers: &Node) -> Result<(), RecipeError> {

@@ -2,6 +2,7 @@
 
 use crate::{
     declare::{choice, declare, section},
+    sections::{LONGEST_S, MOST_OPERATIONS, MOST_PROBLEMS},
     setting::Rule,
 };
 
@@ -21,7 +22,7 @@ section! {
         verifier: Verifier = Verifier::default();
         /// Seconds a verdict may take; later ones count as verifier errors, not as wrong. A judge
         /// with limits of its own (`code`) is given its start and clean-up on top.
-        verifier_timeout_s: f64 = 30.0, Rule::AboveUpTo(0.0, 86400.0);
+        verifier_timeout_s: f64 = 30.0, Rule::AboveUpTo(0.0, LONGEST_S);
         /// Reward of a right answer. Source: ScaleRL, section 2.
         correct_reward: f64 = 1.0;
         /// Reward of a wrong one. Source: ScaleRL, section 2.
@@ -69,9 +70,9 @@ choice! {
             /// Fewest operations.
             min_steps: u32 = 2, Rule::AtLeast(1.0);
             /// Most operations.
-            max_steps: u32 = 7, Rule::AtLeast(1.0);
+            max_steps: u32 = 7, Rule::Between(1.0, MOST_OPERATIONS);
             /// Distinct problems.
-            count: u64 = 4096, Rule::AtLeast(1.0);
+            count: u64 = 4096, Rule::Between(1.0, MOST_PROBLEMS);
         },
         /// Multi-digit arithmetic with worked steps.
         "arithmetic" Arithmetic {
@@ -82,7 +83,7 @@ choice! {
             /// Which operations: `+`, `-`, `*`.
             operations: Vec<String> = vec!["+".into(), "-".into(), "*".into()];
             /// Distinct problems.
-            count: u64 = 16384, Rule::AtLeast(1.0);
+            count: u64 = 16384, Rule::Between(1.0, MOST_PROBLEMS);
         },
         /// Reach a target with given numbers and + - * /.
         "countdown" Countdown {
@@ -93,7 +94,7 @@ choice! {
             /// Largest number given.
             max_value: u32 = 99, Rule::AtLeast(2.0);
             /// Distinct problems.
-            count: u64 = 16384, Rule::AtLeast(1.0);
+            count: u64 = 16384, Rule::Between(1.0, MOST_PROBLEMS);
         },
     }
 }
@@ -161,12 +162,12 @@ choice! {
             /// the model writes may run.
             allow_without_sandbox: bool = false;
             /// Memory of one program with all its processes and files, in MiB.
-            memory_mib: u32 = 512, Rule::AtLeast(16.0);
+            memory_mib: u32 = 512, Rule::Between(16.0, 4_194_304.0);
             /// Seconds one test may take; a program that takes longer fails it.
-            time_per_test_s: f64 = 5.0, Rule::AboveUpTo(0.0, 86400.0);
+            time_per_test_s: f64 = 5.0, Rule::AboveUpTo(0.0, LONGEST_S);
             /// Seconds all tests of a program may take together; a program that takes longer is
             /// wrong. Unset: `task.verifier_timeout_s`.
-            time_s: Option<f64> = None, Rule::AboveUpTo(0.0, 86400.0);
+            time_s: Option<f64> = None, Rule::AboveUpTo(0.0, LONGEST_S);
             /// Whether the reward is the share of tests passed. Right in pass rates is a program that
             /// passes all of them either way.
             partial_credit: bool = false;

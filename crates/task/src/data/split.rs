@@ -4,7 +4,6 @@
 //! that occurs several times is drawn once and its copies leave the training set with it.
 
 use std::collections::{BTreeSet, HashSet};
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -97,7 +96,8 @@ impl HeldOut {
     /// Reads the recorded set, which must be of these prompts.
     pub fn load(path: &Path, prompts: &[Problem]) -> Result<Self, SplitError> {
         let bad = |problem: String| SplitError::BadRecord { path: path.to_owned(), problem };
-        let text = fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
+        let text = scalerl_files::read_to_string(path, scalerl_files::TABLE)
+            .map_err(|error| bad(error.to_string()))?;
         let held: Self = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
         let found = fingerprint(prompts);
         if held.data != found {

@@ -232,15 +232,19 @@ impl Synthetic {
         self.validate()?;
         let mut seen = HashSet::new();
         let mut problems = Vec::new();
-        // Small tasks run out of different prompts: ten tries for each is a clear enough sign.
+        let mut repeats = 0;
+        // Small tasks run out of different prompts: ten tries for each is a clear enough sign, and
+        // so is a long row of nothing new.
         for index in 0..(count as u64).saturating_mul(10) {
-            if problems.len() == count {
+            if problems.len() == count || repeats > 10_000 + 20 * problems.len() {
                 break;
             }
             let Exercise { prompt, answer, fields } = self.exercise(seed, index);
             if !seen.insert(prompt.clone()) {
+                repeats += 1;
                 continue;
             }
+            repeats = 0;
             let problem = Problem::plain(prompt, answer).named(name, format!("{seed}-{index}"));
             problems.push(Problem { fields, ..problem });
         }
@@ -353,8 +357,11 @@ mod tests {
     #[test]
     fn a_task_without_enough_prompts_says_so() {
         let tiny = Chain { operations: (1, 1), ..Chain::default() };
-        let error = Synthetic::Chain(tiny).problems("d", 1, 100_000).unwrap_err();
-        assert!(matches!(error, SyntheticError::TooFew { found: 270, .. }), "{error}");
+        // Nothing is made for a number that is only asked for.
+        for wanted in [100_000, usize::MAX] {
+            let error = Synthetic::Chain(tiny).problems("d", 1, wanted).unwrap_err();
+            assert!(matches!(error, SyntheticError::TooFew { found: 270, .. }), "{error}");
+        }
     }
 
     #[test]
