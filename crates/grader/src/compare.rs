@@ -33,10 +33,11 @@ use num_traits::Zero;
 use crate::expr::{Comparator, Expr};
 use crate::read::{is_only_symbols, parse};
 
+pub(crate) use self::budget::Spent;
 pub(crate) use self::evaluated::is_number;
 pub(crate) use self::words::is_words;
 
-use self::budget::{Budget, Spent};
+use self::budget::Budget;
 use self::collection::compare_collections;
 use self::exact::exact;
 use self::logic::compare_logic;
@@ -96,7 +97,14 @@ pub(crate) struct Comparison<'a> {
     pub(crate) budget: &'a Budget,
 }
 
-pub(crate) fn compare(gold: &Expr, pred: &Expr, rules: Rules, steps: u64, time: Duration) -> Same {
+/// Whether both mean the same, within so many steps and so much time.
+pub(crate) fn compare(
+    gold: &Expr,
+    pred: &Expr,
+    rules: Rules,
+    steps: u64,
+    time: Duration,
+) -> Result<Same, Spent> {
     let budget = Budget::new(steps, time);
     let comparison = Comparison { rules, budget: &budget };
     let renamed;
@@ -105,8 +113,8 @@ pub(crate) fn compare(gold: &Expr, pred: &Expr, rules: Rules, steps: u64, time: 
         renamed = with_names_of(pred, gold);
         pred = &renamed;
     }
-    let result = comparison.same(gold, pred).unwrap_or(Same::Unknown);
-    if budget.is_spent() { Same::Unknown } else { result }
+    let same = comparison.same(gold, pred)?;
+    if budget.is_spent() { Err(Spent) } else { Ok(same) }
 }
 
 impl Comparison<'_> {
@@ -310,4 +318,76 @@ fn with_names_of(pred: &Expr, gold: &Expr) -> Expr {
         },
         other => other,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const RULES: Rules =
+        Rules { decimals: 6, strict: true, relation_for_set: true, evaluated: false };
+
+    /// LaTeX that can mostly be read.
+    fn answer() -> impl Strategy<Value = String> {
+        let atom = prop::sample::select(vec![
+            "1",
+            "2",
+            "12",
+            "0.5",
+            "x",
+            "y",
+            "\\pi",
+            "\\frac{1}{2}",
+            "\\sqrt{3}",
+            "f(x)",
+            "5\\text{ m}",
+            "10^{20}",
+            "\\infty",
+            "3\\%",
+            "\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}",
+        ]);
+        let join = prop::sample::select(vec![
+            "+", "-", "\\cdot ", "/", "^", "=", "<", ",", "\\cup ", ":", "\\pm ", "\\lor ", " ",
+        ]);
+        let wrap = prop::sample::select(vec![
+            ("", ""),
+            ("(", ")"),
+            ("[", "]"),
+            ("\\{", "\\}"),
+            ("\\sin(", ")"),
+            ("|", "|"),
+            ("\\sqrt{", "}"),
+        ]);
+        prop::collection::vec((wrap, atom, join), 1..8).prop_map(|parts| {
+            let mut text = String::new();
+            for ((open, close), atom, join) in parts {
+                text = format!("{open}{text}{atom}{close}{join}");
+            }
+            text + "2"
+        })
+    }
+
+    proptest! {
+        /// What a verdict costs is bounded, and a smaller budget withholds it instead of changing it.
+        #[test]
+        fn a_small_budget_gives_the_same_verdict_or_none(
+            gold in answer(), pred in answer(), steps in 0_u64..3_000, evaluated: bool,
+        ) {
+            let (Ok(gold), Ok(pred)) = (parse(&gold), parse(&pred)) else { return Ok(()) };
+            let rules = Rules { evaluated, ..RULES };
+            let hour = Duration::from_hours(1);
+            let full = compare(&gold, &pred, rules, u64::MAX, hour);
+            if let Ok(same) = compare(&gold, &pred, rules, steps, hour) {
+                prop_assert_eq!(Ok(same), full);
+            }
+        }
+
+        #[test]
+        fn an_answer_equals_itself(text in answer()) {
+            let Ok(value) = parse(&text) else { return Ok(()) };
+            let same = compare(&value, &value, RULES, u64::MAX, Duration::from_hours(1));
+            prop_assert_eq!(same, Ok(Same::Yes));
+        }
+    }
 }

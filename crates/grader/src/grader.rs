@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use regex::Regex;
 
-use crate::compare::{self, Rules, Same};
+use crate::compare::{self, Rules, Same, Spent};
 use crate::expr::Expr;
 use crate::find::{
     Extracted, Sources, announced_words, boxed, extract, plain, plain_value, read_latex,
@@ -173,9 +173,12 @@ impl Grader {
         };
         let time = Duration::from_millis(self.options.timeout_ms);
         match compare::compare(gold, pred, rules, STEPS, time) {
-            Same::Yes => Verdict::Equal,
-            Same::No => Verdict::Different,
-            Same::Unknown => Verdict::Undecided(Reason::Unproven),
+            Ok(Same::Yes) => Verdict::Equal,
+            Ok(Same::No) => Verdict::Different,
+            // A number would have been compared.
+            _ if self.options.evaluated && compare::is_number(gold) => Verdict::Different,
+            Ok(Same::Unknown) => Verdict::Undecided(Reason::Unproven),
+            Err(Spent) => Verdict::Undecided(Reason::OutOfBudget),
         }
     }
 }
@@ -191,14 +194,16 @@ const SHORTEST_REPEATED: usize = 5;
 /// Whether the prediction is a formula of the question that the gold answer is not.
 fn repeats(question: &str, gold: &Extracted, pred: &Extracted) -> bool {
     let (Some(value), Some(text)) = (&pred.value, &pred.read_from) else { return false };
-    if question.is_empty() || !value.has_names() || matches!(value, Expr::Text(_)) {
+    let is_formula = text.len() >= SHORTEST_REPEATED
+        && text.contains(['+', '-', '*', '/', '^', '=', '<', '>', '(', '\\'])
+        && !matches!(value, Expr::Text(_))
+        && value.has_names();
+    if question.is_empty() || !is_formula {
         return false;
     }
     let (question, text) = (without_layout(question), without_layout(text));
     let gold = gold.text.as_deref().map(without_layout).unwrap_or_default();
-    let is_formula = text.len() >= SHORTEST_REPEATED
-        && text.contains(['+', '-', '*', '/', '^', '=', '<', '>', '(', '\\']);
-    is_formula && gold != text && question.contains(&text) && !question.contains(&gold)
+    gold != text && question.contains(&text) && !question.contains(&gold)
 }
 
 fn words_differ(gold: &Extracted, pred: &Extracted) -> Verdict {
