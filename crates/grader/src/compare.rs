@@ -25,6 +25,7 @@ mod relation;
 mod scalar;
 mod words;
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use num_bigint::BigInt;
@@ -123,8 +124,8 @@ impl Comparison<'_> {
         if gold == pred {
             return Ok(Same::Yes);
         }
-        let (gold, pred) = Self::unwrap_equations(gold, pred);
-        let (gold, pred) = (&gold, &pred);
+        let (gold, pred) = unwrap_equations(gold, pred);
+        let (gold, pred) = (&*gold, &*pred);
         if self.rules.evaluated && !self.is_worked_out(gold, pred)? {
             return Ok(Same::No);
         }
@@ -137,11 +138,11 @@ impl Comparison<'_> {
         if is_relation(gold) || is_relation(pred) {
             return compare_relations(self, gold, pred);
         }
-        let (gold_signs, pred_signs) = (gold.signs(), pred.signs());
-        if gold_signs.len() > 1 || pred_signs.len() > 1 {
-            let gold = if gold.is_collection() { gold.clone() } else { Expr::List(gold_signs) };
-            let pred = if pred.is_collection() { pred.clone() } else { Expr::List(pred_signs) };
-            return compare_collections(self, &gold, &pred);
+        if gold.has_signs() || pred.has_signs() {
+            let opened = |expr: &Expr| {
+                if expr.is_collection() { expr.clone() } else { Expr::List(expr.signs()) }
+            };
+            return compare_collections(self, &opened(gold), &opened(pred));
         }
         if gold.is_collection() || pred.is_collection() {
             return compare_collections(self, gold, pred);
@@ -187,6 +188,9 @@ impl Comparison<'_> {
             return Ok(Same::Yes);
         }
         // `2X` for `2x`, unless an answer uses both cases as different names.
+        if !has_capitals(gold) && !has_capitals(pred) {
+            return Ok(same);
+        }
         let (lower_gold, lower_pred) = (lowercase(gold), lowercase(pred));
         let keeps_names = |a: &Expr, b: &Expr| a.symbols().len() == b.symbols().len();
         if (&lower_gold, &lower_pred) != (gold, pred)
@@ -243,23 +247,25 @@ impl Comparison<'_> {
         }
         Ok(same)
     }
-
-    /// Shortens `x = 1 + 1 = 2` to `x = 2` and takes the value where only one side names it.
-    fn unwrap_equations(gold: &Expr, pred: &Expr) -> (Expr, Expr) {
-        let (mut gold, mut pred) = (shortened(gold), shortened(pred));
-        if is_equation(&pred) && !is_equation(&gold) {
-            pred = last_term(pred);
-        } else if is_assignment(&gold) && !is_equation(&pred) {
-            gold = last_term(gold);
-        }
-        (gold, pred)
-    }
 }
 
-fn as_quotient(expr: &Expr) -> Expr {
+/// Shortens `x = 1 + 1 = 2` to `x = 2` and takes the value where only one side names it.
+fn unwrap_equations<'a>(gold: &'a Expr, pred: &'a Expr) -> (Cow<'a, Expr>, Cow<'a, Expr>) {
+    if is_equation(pred) && !is_equation(gold) {
+        return (shortened(gold), Cow::Borrowed(last_term(pred)));
+    }
+    if is_assignment(gold) && !is_equation(pred) {
+        return (Cow::Borrowed(last_term(gold)), shortened(pred));
+    }
+    (shortened(gold), shortened(pred))
+}
+
+fn as_quotient(expr: &Expr) -> Cow<'_, Expr> {
     match expr {
-        Expr::Ratio(items) if items.len() == 2 => items[0].clone().quotient(items[1].clone()),
-        other => other.clone(),
+        Expr::Ratio(items) if items.len() == 2 => {
+            Cow::Owned(items[0].clone().quotient(items[1].clone()))
+        }
+        other => Cow::Borrowed(other),
     }
 }
 
@@ -277,21 +283,26 @@ pub(crate) fn is_assignment(expr: &Expr) -> bool {
     is_equation(expr) && matches!(expr, Expr::Relation(terms, _) if is_only_symbols(&terms[0]))
 }
 
-fn shortened(expr: &Expr) -> Expr {
+fn shortened(expr: &Expr) -> Cow<'_, Expr> {
     match expr {
-        Expr::Relation(terms, _) if terms.len() > 2 && is_assignment(expr) => Expr::Relation(
-            vec![terms[0].clone(), terms[terms.len() - 1].clone()],
-            vec![Comparator::Equal],
-        ),
-        other => other.clone(),
+        Expr::Relation(terms, _) if terms.len() > 2 && is_assignment(expr) => {
+            let ends = vec![terms[0].clone(), last_term(expr).clone()];
+            Cow::Owned(Expr::Relation(ends, vec![Comparator::Equal]))
+        }
+        other => Cow::Borrowed(other),
     }
 }
 
-pub(crate) fn last_term(expr: Expr) -> Expr {
+/// The right side of an equation.
+pub(crate) fn last_term(expr: &Expr) -> &Expr {
     match expr {
-        Expr::Relation(mut terms, _) => terms.pop().unwrap_or(Expr::List(Vec::new())),
+        Expr::Relation(terms, _) => terms.last().unwrap_or(expr),
         other => other,
     }
+}
+
+fn has_capitals(expr: &Expr) -> bool {
+    expr.any(&|node| matches!(node, Expr::Symbol(name) if name.contains(char::is_uppercase)))
 }
 
 fn lowercase(expr: &Expr) -> Expr {

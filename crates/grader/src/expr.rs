@@ -291,13 +291,46 @@ impl Expr {
         1 + self.children().iter().map(|child| child.size()).sum::<u64>()
     }
 
+    /// Whether a node passes. Written out, because it is asked of every answer several times and
+    /// lists of children would be made for nothing.
     pub(crate) fn any(&self, test: &dyn Fn(&Self) -> bool) -> bool {
-        test(self) || self.children().iter().any(|child| child.any(test))
+        let among = |items: &[Self]| items.iter().any(|item| item.any(test));
+        test(self)
+            || match self {
+                Self::Sum(items)
+                | Self::Product(items)
+                | Self::Function(_, items)
+                | Self::Call(_, items)
+                | Self::Ratio(items)
+                | Self::List(items)
+                | Self::Tuple(items)
+                | Self::Set(items)
+                | Self::Logic(_, items)
+                | Self::Relation(items, _) => among(items),
+                Self::Matrix(rows) => rows.iter().any(|row| among(row)),
+                Self::Percent(inner) | Self::Degrees(inner) | Self::Quantity(inner, _) => {
+                    inner.any(test)
+                }
+                Self::Power(a, b) | Self::PlusMinus(a, b) | Self::SetOperation(_, a, b) => {
+                    a.any(test) || b.any(test)
+                }
+                Self::Interval { low, high, .. } => low.any(test) || high.any(test),
+                Self::Number(..)
+                | Self::Symbol(_)
+                | Self::Constant(_)
+                | Self::Text(_)
+                | Self::NamedSet(_)
+                | Self::Based(..) => false,
+            }
+    }
+
+    pub(crate) fn has_signs(&self) -> bool {
+        self.any(&|node| matches!(node, Self::PlusMinus(..)))
     }
 
     /// Opens `±`: one tree where there is none, else two (all signs chosen together).
     pub(crate) fn signs(&self) -> Vec<Self> {
-        if !self.any(&|node| matches!(node, Self::PlusMinus(..))) {
+        if !self.has_signs() {
             return vec![self.clone()];
         }
         let plus = self.map(&|node| match node {

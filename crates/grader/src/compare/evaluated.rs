@@ -127,7 +127,7 @@ fn count_matrices(items: &[Expr]) -> usize {
 fn count_rational(items: &[Expr], budget: &Budget) -> Result<usize, Spent> {
     let mut count = 0;
     for item in items {
-        count += usize::from(exact(item, budget)?.is_some());
+        count += usize::from(!item.has_names() && exact(item, budget)?.is_some());
     }
     Ok(count)
 }
@@ -162,10 +162,13 @@ fn power_has_work(
     if *exponent == Expr::integer(-1) || is_power_of_ten(expr) {
         return Ok(false);
     }
+    if base.has_names() || exponent.has_names() {
+        return Ok(false);
+    }
     if exact(expr, budget)?.is_some() {
         return Ok(true);
     }
     let is_atom = matches!(base, Expr::Constant(Constant::Pi | Constant::Euler));
     let is_whole = matches!(exponent, Expr::Number(_, Written::Integer));
-    Ok(is_whole && !is_atom && !base.has_names())
+    Ok(is_whole && !is_atom)
 }
