@@ -83,7 +83,17 @@ impl Grader {
     fn numbers(&self, a: &plain::Plain, b: &plain::Plain) -> Verdict {
         match (plain_value(a, ""), plain_value(b, "")) {
             (Some(a), Some(b)) => self.outcome(&a, &b),
-            _ => Verdict::Undecided(Reason::UnreadableBoth),
+            (Some(a), None) => self.unreadable(&a),
+            (None, _) => Verdict::Undecided(Reason::UnreadableGold),
+        }
+    }
+
+    /// A prediction that cannot be read: no number, where a number is asked for.
+    fn unreadable(&self, gold: &Expr) -> Verdict {
+        if self.options.evaluated && compare::is_number(gold) {
+            Verdict::Different
+        } else {
+            Verdict::Undecided(Reason::UnreadablePrediction)
         }
     }
 
@@ -155,11 +165,7 @@ impl Grader {
             _ if !pred.found || pred.text.is_none() => Verdict::Different,
             // Words on both sides that are not the same words.
             (None, None) => words_differ(gold, pred),
-            // What nobody can read is no number.
-            (Some(gold), _) if self.options.evaluated && compare::is_number(gold) => {
-                Verdict::Different
-            }
-            (Some(_), _) => Verdict::Undecided(Reason::UnreadablePrediction),
+            (Some(gold), _) => self.unreadable(gold),
             (None, Some(_)) => Verdict::Undecided(Reason::UnreadableGold),
         }
     }
