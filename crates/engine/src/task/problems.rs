@@ -438,6 +438,24 @@ mod tests {
     }
 
     #[test]
+    fn a_program_has_the_time_of_its_verdict_unless_told_otherwise() {
+        let limits = |keys: &str| {
+            let text =
+                format!("task.verifier_timeout_s = 20\ntask.verifier = {{ type = 'code'{keys} }}");
+            let source = Source::Text { name: "test".into(), text };
+            let recipe = Recipe::load(&[source], &[]).unwrap();
+            match verifier(&recipe.task.verifier, &recipe) {
+                VerifierConfig::Code(options) => options.limits,
+                other => panic!("{other:?}"),
+            }
+        };
+        let (unset, set) =
+            (limits(""), limits(", time_s = 15, time_per_test_s = 2, memory_mib = 64"));
+        assert!((unset.time_s, unset.time_per_test_s) == (20.0, 10.0), "{unset:?}");
+        assert!((set.time_s, set.time_per_test_s, set.memory_mib) == (15.0, 2.0, 64), "{set:?}");
+    }
+
+    #[test]
     fn nothing_to_train_on_is_an_error_with_a_hint() {
         let folder = tempfile::tempdir().unwrap();
         assert!(matches!(load("seed = 1\n", folder.path()), Err(ProblemsError::NoData)));

@@ -157,7 +157,7 @@ choice! {
             /// Memory of one program with all its processes and files, in MiB.
             memory_mib: u32 = 512, Rule::AtLeast(16.0);
             /// Seconds one test may take; a program that takes longer fails it.
-            time_per_test_s: f64 = 5.0, Rule::AboveUpTo(0.0, 86400.0);
+            time_per_test_s: f64 = 10.0, Rule::AboveUpTo(0.0, 86400.0);
             /// Seconds all tests of a program may take together; a program that takes longer is
             /// wrong. Unset: `task.verifier_timeout_s`.
             time_s: Option<f64> = None, Rule::AboveUpTo(0.0, 86400.0);

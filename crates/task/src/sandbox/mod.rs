@@ -53,7 +53,7 @@ pub struct SandboxLimits {
 impl Default for SandboxLimits {
     fn default() -> Self {
         Self {
-            time_per_test_s: 5.0,
+            time_per_test_s: 10.0,
             time_s: 30.0,
             memory_mib: 512,
             processes: 32,
