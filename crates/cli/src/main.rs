@@ -2,6 +2,8 @@
 //! name.
 
 #[cfg(feature = "train")]
+mod alarms;
+#[cfg(feature = "train")]
 mod arithmetic;
 #[cfg(feature = "train")]
 mod bench;
@@ -78,6 +80,9 @@ enum Command {
     Study(study::Args),
     /// Hold the forecasts made at half of each run's compute against what came.
     Predictions(predictions::Args),
+    /// Look at recorded runs with the stability watch, and hold its alarms against how they ended.
+    #[cfg(feature = "train")]
+    Alarms(alarms::Args),
     /// List, show, check and compare recipes.
     Recipe(recipe::Args),
     /// Measure speed.
@@ -117,6 +122,8 @@ fn main() -> ExitCode {
         Command::Grade(args) => grade::run(&args, &mut out),
         Command::Study(args) => study::run(&args, &mut out),
         Command::Predictions(args) => predictions::run(&args, &mut out),
+        #[cfg(feature = "train")]
+        Command::Alarms(args) => alarms::run(&args, &mut out),
         Command::Recipe(args) => recipe::run(&args, &mut out),
         Command::Bench(Bench::Fit(args)) => forecast::bench::run(&args, &mut out),
         #[cfg(feature = "train")]

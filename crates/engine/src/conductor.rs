@@ -12,6 +12,7 @@
 mod ending;
 mod forming;
 mod measuring;
+mod recording;
 mod resuming;
 mod saving;
 mod training;
@@ -44,8 +45,8 @@ use crate::{
     seat::Seat,
     settings::Settings,
     slots::{Slot, Slots},
+    stability::Watch,
     state::Tally,
-    watch::Watch,
 };
 use saving::Saved;
 use training::Stepped;

@@ -112,7 +112,11 @@ impl Ready {
             mean_reward: (!rollouts.is_empty()).then(|| rewards / rollouts.len() as f64),
             truncated: count(Completion::is_truncated),
             interrupted: count(Completion::is_interrupted),
+            other_form: self.judged.other_form,
+            previous_pass_rate: None,
             tokens: self.judged.tokens,
+            generate_s: self.judged.generate_s,
+            judge_s: self.judged.judge_s,
             fate,
         }
     }

@@ -44,8 +44,8 @@ mod seat;
 mod settings;
 mod signals;
 mod slots;
+pub mod stability;
 mod state;
-mod watch;
 mod window;
 
 use std::{path::PathBuf, sync::Arc};

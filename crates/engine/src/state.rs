@@ -7,7 +7,7 @@ use scalerl_journal::{Checkpoint, Ledger};
 use scalerl_rollout::PolicyVersion;
 use serde::{Deserialize, Serialize};
 
-use crate::{error::EngineError, groups::SavedGroup, watch::Watch};
+use crate::{error::EngineError, groups::SavedGroup, stability::Watch};
 
 pub(crate) const TRAINER: &str = "trainer";
 const STATE: &str = "state.json";

@@ -11,7 +11,7 @@
 use scalerl_rollout::{Draw, GroupId, PolicyVersion, PromptId, StepReport};
 use serde::{Deserialize, Serialize};
 
-use crate::{fleet::FleetChange, ledger::Ledger, points::Axis};
+use crate::{fleet::FleetChange, ledger::Ledger, points::Axis, sign::BadSign};
 
 /// Number of the format this release writes.
 pub(crate) const FORMAT: u32 = 1;
@@ -108,8 +108,21 @@ pub struct GroupReport {
     pub truncated: u32,
     /// Completions whose thinking was cut.
     pub interrupted: u32,
+    /// Right completions whose answer is written otherwise than the reference answer; `None` where that
+    /// cannot be said.
+    #[serde(default)]
+    pub other_form: Option<u32>,
+    /// Share of right completions the last time this prompt was drawn.
+    #[serde(default)]
+    pub previous_pass_rate: Option<f64>,
     /// Tokens of all completions.
     pub tokens: u64,
+    /// Seconds from the request to the last completion.
+    #[serde(default)]
+    pub generate_s: f64,
+    /// Seconds from there to the last verdict.
+    #[serde(default)]
+    pub judge_s: f64,
     /// Where it went.
     pub fate: Fate,
 }
@@ -209,24 +222,6 @@ pub struct ForecastReport {
     pub verdict: String,
 }
 
-/// What the stability watch looks at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum BadSign {
-    /// Many completions run out of their budget.
-    Truncation,
-    /// Few tokens carry most of the weight of the ratios.
-    EffectiveSampleShare,
-    /// The policy has hardly any choice left.
-    EntropyCollapse,
-    /// The gradient is far longer than it was.
-    GradientNorm,
-    /// A ratio of trainer to generator is out of all proportion.
-    RatioExtreme,
-    /// The pass rate of training has fallen far below its best.
-    RewardCollapse,
-}
-
 /// Why a run ended in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -288,6 +283,7 @@ impl What {
         let mut what = self.clone();
         match &mut what {
             Self::Forecast(report) if report.axis == Axis::DeviceHours => return None,
+            Self::Group(group) => (group.generate_s, group.judge_s) = (0.0, 0.0),
             Self::Step { report, ledger, .. } => {
                 report.seconds = 0.0;
                 *ledger = ledger.without_times();

@@ -36,12 +36,12 @@ mod log;
 mod points;
 mod reading;
 mod samples;
+mod sign;
 
 pub use checkpoint::{Checkpoint, Checkpoints, Damaged, Draft};
 pub use error::JournalError;
 pub use event::{
-    BadSign, BatchReport, Event, Fate, ForecastReport, GroupReport, PassAt, SetReport, StopReason,
-    What,
+    BatchReport, Event, Fate, ForecastReport, GroupReport, PassAt, SetReport, StopReason, What,
 };
 pub use fleet::{FleetChange, FleetMember, FleetState, FleetTable};
 pub use folder::{Environment, RunFolder};
@@ -51,3 +51,4 @@ pub use log::{EventLog, read_events};
 pub use points::{Axis, EvaluationPoint};
 pub use reading::{Reading, Status, Summary};
 pub use samples::{Sample, read_samples};
+pub use sign::BadSign;

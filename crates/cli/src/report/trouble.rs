@@ -2,7 +2,6 @@
 
 use scalerl_board::number::short;
 use scalerl_board::{Block, Section, Table};
-use scalerl_journal::BadSign;
 
 use super::story::{Story, Warning};
 
@@ -25,30 +24,19 @@ fn warnings(story: &Story) -> Vec<Block> {
     let row = |warning: &Warning| {
         vec![
             warning.step.to_string(),
-            sign(warning.sign).to_owned(),
+            warning.sign.description().to_owned(),
             short(warning.value),
             short(warning.threshold),
             warning.steps.to_string(),
+            warning.sign.advice().to_owned(),
         ]
     };
-    let columns = ["step", "sign", "value", "threshold", "steps in a row"];
+    let columns = ["step", "sign", "value", "threshold", "steps in a row", "what to do"];
     vec![Block::Table(table(
         "Warnings of the stability watch",
         &columns,
         story.warnings.iter().map(row).collect(),
     ))]
-}
-
-/// A bad sign in words.
-pub(crate) fn sign(sign: BadSign) -> &'static str {
-    match sign {
-        BadSign::Truncation => "many completions run out of their budget",
-        BadSign::EffectiveSampleShare => "few tokens carry most of the weight",
-        BadSign::EntropyCollapse => "the policy has hardly any choice left",
-        BadSign::GradientNorm => "the gradient is far longer than it was",
-        BadSign::RatioExtreme => "a ratio is out of all proportion",
-        BadSign::RewardCollapse => "the pass rate has fallen far below its best",
-    }
 }
 
 fn verifier_errors(story: &Story) -> Vec<Block> {

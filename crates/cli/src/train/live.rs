@@ -9,7 +9,7 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use scalerl_journal::{Event, ForecastReport, Ledger, SetReport, StopReason, What};
+use scalerl_journal::{BadSign, Event, ForecastReport, Ledger, SetReport, StopReason, What};
 use scalerl_recipe::Budget;
 use serde_json::Value;
 
@@ -144,10 +144,10 @@ impl Live {
             }
             What::Forecast(report) => self.screen.say(&forecast(report)),
             What::Warning { sign, value, threshold, steps, .. } => {
-                let name = serde_json::to_value(sign).unwrap_or_default();
-                let name = name.as_str().unwrap_or("a bad sign").replace('-', " ");
+                let unit = if *sign == BadSign::HeldOutFall { "evaluations" } else { "steps" };
+                let (what, advice) = (sign.description(), sign.advice());
                 self.screen.say(&format!(
-                    "warning: {name} at {value:.3} (limit {threshold:.3}) for {steps} steps"
+                    "warning: {what}: {value:.3}, limit {threshold:.3}, {steps} {unit}\n         {advice}"
                 ));
             }
             What::VerifierFailed { reason, .. } => {

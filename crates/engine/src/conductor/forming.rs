@@ -1,6 +1,6 @@
 //! From prompts to batches: admission, what a judged group is worth, cutting batches.
 
-use scalerl_journal::{BatchReport, Fate, What};
+use scalerl_journal::{BatchReport, Fate, GroupReport, What};
 use scalerl_objective::filter::keeps;
 use scalerl_recipe::Filter;
 use scalerl_rollout::{Generator, Grader, GroupId, PassRecord, PolicyVersion, PromptSource};
@@ -101,7 +101,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             .add_generated(ready.ticket.drawn.prompt.token_ids.len() as u64, ready.judged.tokens);
         let (passed, judged) = (ready.passed(), ready.judged.rollouts.len() as u32);
         let record = PassRecord { step: self.progress.version.0, passed, judged };
-        self.source.record(&ready.ticket.drawn.prompt.id, record)?;
+        let previous = self.source.record(&ready.ticket.drawn.prompt.id, record)?;
         for failure in &ready.judged.failures {
             let (completion, reason) = (failure.completion, failure.reason.clone());
             self.pen.write(What::VerifierFailed { group, completion, reason })?;
@@ -115,7 +115,8 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         } else {
             Fate::Batch
         };
-        self.pen.write(What::Group(ready.report(fate)))?;
+        let previous_pass_rate = previous.and_then(|record| record.rate());
+        self.record(What::Group(GroupReport { previous_pass_rate, ..ready.report(fate) }))?;
         self.tally.examined += 1;
         self.tally.unjudged_groups = if judged == 0 { self.tally.unjudged_groups + 1 } else { 0 };
         if self.tally.unjudged_groups >= UNJUDGED_BATCHES * self.scheme.groups_per_step {

@@ -75,7 +75,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             }
         }
         let reached = sets.iter().find(|set| set.name == primary).map(|set| set.pass_rate);
-        self.pen.write(What::Evaluation { version, primary, sets, spent, ledger })?;
+        self.record(What::Evaluation { version, primary, sets, spent, ledger })?;
         let target = self.settings.recipe.stopping.target;
         if reached.zip(target).is_some_and(|(reached, target)| reached >= target) {
             self.stop_because(StopReason::Target);

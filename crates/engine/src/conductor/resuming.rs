@@ -24,8 +24,8 @@ use crate::{
     scheme::Scheme,
     seat::Seat,
     slots::Slots,
+    stability::Watch,
     state::{self, State, TRAINER, Tally},
-    watch::Watch,
 };
 
 impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {

@@ -7,15 +7,13 @@
 
 use scalerl_journal::What;
 use scalerl_objective::plan::{PlanReport, plan};
-use scalerl_recipe::WhenUnstable;
 use scalerl_rollout::{
     Generator, Grader, PolicyVersion, PromptSource, StepReport, TrainerError, WeightHandle,
 };
 use tokio::time::timeout;
 
-use super::{Conductor, Done, Ending, SeatUse};
+use super::{Conductor, Done, SeatUse};
 use crate::{error::EngineError, groups::Formed, meter::Role, seat::Seat, settings::Settings};
-use scalerl_journal::StopReason;
 
 /// What a batch became.
 #[derive(Debug)]
@@ -104,28 +102,12 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         self.progress.version = version;
         self.unadopted.push((version, formed.into_slots()));
         self.meter.add_trained(report.tokens, report.model_flops);
-        let stopping = &self.settings.recipe.stopping;
-        let warnings = self.watch.observe(stopping, &batch, &report);
-        let is_stopped = stopping.when_unstable == WhenUnstable::Stop && !warnings.is_empty();
         let ledger = self.meter.ledger();
-        self.pen.write(What::Step { lag, batch, report, ledger })?;
-        for warning in warnings {
-            let (sign, value, threshold) = (warning.sign, warning.value, warning.threshold);
-            self.pen.write(What::Warning {
-                version,
-                sign,
-                value,
-                threshold,
-                steps: warning.steps,
-            })?;
-        }
+        self.record(What::Step { lag, batch, report, ledger })?;
         let every = u64::from(self.settings.recipe.output.checkpoint_every_steps);
         self.progress.is_checkpoint_due |= version.0.is_multiple_of(every);
         if self.is_evaluation_time(&ledger) {
             self.progress.mark_evaluation(ledger);
-        }
-        if is_stopped && self.ending.is_none() {
-            self.ending = Some(Ending::Stop(StopReason::Unstable));
         }
         self.check_budget();
         Ok(())
