@@ -19,7 +19,7 @@ pub(crate) mod rendering;
 mod servers;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -31,6 +31,7 @@ use scalerl_model::{device, shim};
 use crate::failure::BadInput;
 use crate::generator::Role;
 use crate::recipe::resolve;
+use cluster::token::TokenSource;
 use cluster::{Part, own_device};
 use conduct::{Parts, conduct};
 use environment::environment;
@@ -84,7 +85,9 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         Part::Generate { name, own_name, local_rank } => {
             let device = own_device(&args.device, device, local_rank);
             let url = cluster::redis(&recipe)?;
-            return Role { url, name, own_name, device, patience: PATIENCE }.play();
+            let run = args.run.as_deref().or(args.resume.as_deref());
+            let token = TokenSource::find(None, run)?;
+            return Role { url, name, token, own_name, device, patience: PATIENCE }.play();
         }
     };
     let has_end = recipe.budget.has_limit() || recipe.stopping.target.is_some();
@@ -101,6 +104,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         Some(folder) => Place::resumed(folder)?,
         None => Place::new(args.run.as_deref(), &recipe, &args.recipes)?,
     };
+    let is_new = matches!(place, Place::New(_));
     let record = place.path().join("held_out.json");
     let problems = material::read(&recipe, &record)?;
     let policy = match Policy::recorded(place.path()) {
@@ -112,7 +116,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let folder = place.enter(&recipe, &environment(device))?;
     material::record(&problems, &record)?;
     policy.record(folder.path())?;
-    writeln!(std::io::stderr(), "run folder: {}", folder.path().display())?;
+    let run = folder.path().to_owned();
+    writeln!(std::io::stderr(), "run folder: {}", run.display())?;
     // Ranks have a GPU each; one more is nobody's to take.
     let generator_device = match &lead.ranks {
         Some(_) => device,
@@ -129,13 +134,25 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         generator_device,
         lead,
     };
-    let end = conduct(parts)?;
+    let end = conduct(parts).inspect_err(|_| {
+        if is_new {
+            undo_start(&run);
+        }
+    })?;
     if let Device::Cuda(_) = device {
         let (used, taken) = shim::peak_memory(device)?;
         let (used, taken) = (used as f64 / GIB, taken as f64 / GIB);
         writeln!(out, "device memory at its peak: {used:.1} GiB in tensors, {taken:.1} GiB taken")?;
     }
     finish(&end, out)
+}
+
+/// A run that never began leaves no folder, so that the same command can be given again.
+fn undo_start(run: &Path) {
+    if let Err(error) = RunFolder::undo_start(run) {
+        // What ended the start is told; this comes on top.
+        let _ = writeln!(std::io::stderr(), "{error}");
+    }
 }
 
 const GIB: f64 = (1_u64 << 30) as f64;

@@ -51,6 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         settings: Settings {
             recipe: Recipe::clone(&recipe),
             phrases: Phrases { interruption: vec![90, 91], end_of_thinking: vec![91] },
+            intake: fake::fake_intake(),
             evaluation_sets: vec![EvaluationSet { name: "held-out".into(), prompts: held_out }],
             devices: Devices::Apart { generator: 1.0, trainer: 1.0 },
             generator_flops_per_token: 2.0,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use scalerl_recipe::{LengthControl, Recipe};
-use scalerl_rollout::{GroupId, Interruption, Prompt, SampleRequest, Sampling};
+use scalerl_rollout::{GroupId, Intake, Interruption, Prompt, SampleRequest, Sampling};
 
 /// Token sequences that only the tokenizer knows. Made by the CLI.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -78,6 +78,8 @@ pub struct Settings {
     pub recipe: Recipe,
     /// From the tokenizer.
     pub phrases: Phrases,
+    /// Judges every answer of every generator, by the same tokenizer.
+    pub intake: Intake,
     /// What is measured.
     pub evaluation_sets: Vec<EvaluationSet>,
     /// What is held.
@@ -202,6 +204,7 @@ mod tests {
         Settings {
             recipe: (*Recipe::load(&[source], &[]).unwrap()).clone(),
             phrases: Phrases::default(),
+            intake: crate::fake::fake_intake(),
             evaluation_sets: Vec::new(),
             devices: Devices::Shared { count: 1.0 },
             generator_flops_per_token: 1.0,

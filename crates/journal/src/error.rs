@@ -11,6 +11,9 @@ pub enum JournalError {
     /// The operating system refused.
     #[error("cannot {act} {}", path.display())]
     Io { act: &'static str, path: PathBuf, source: io::Error },
+    /// No room is left where the run writes.
+    #[error("disk full: cannot {act} {}", path.display())]
+    DiskFull { act: &'static str, path: PathBuf, source: io::Error },
     /// A new run would overwrite another.
     #[error("{} holds a run already", path.display())]
     Exists { path: PathBuf },
@@ -35,6 +38,9 @@ pub enum JournalError {
     /// A checkpoint whose files are not those that were written.
     #[error("checkpoint {}: {problem}", path.display())]
     BadCheckpoint { path: PathBuf, problem: String },
+    /// So many damaged checkpoints were kept that the next would fill the disk.
+    #[error("{} holds {count} damaged checkpoints already", path.display())]
+    TooManyDamaged { path: PathBuf, count: usize },
 }
 
 impl JournalError {
@@ -43,13 +49,22 @@ impl JournalError {
         path: impl Into<PathBuf>,
     ) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
-        move |source| Self::Io { act, path, source }
+        move |source| match source.kind() {
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge => Self::DiskFull { act, path, source },
+            _ => Self::Io { act, path, source },
+        }
     }
 
     /// What to try next, printed by the CLI as a `hint:` line.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Io { .. } => "check the path, its permissions and the free space",
+            Self::DiskFull { .. } => {
+                "make room on that disk (or raise the quota), then go on with --resume; the last \
+                 checkpoint is whole"
+            }
             Self::Exists { .. } => "choose another folder, or go on with --resume",
             Self::NotARun { .. } => "give the folder that `scalerl train` has made",
             Self::Locked { .. } => "wait for that run to end, or stop it first",
@@ -59,7 +74,12 @@ impl JournalError {
             Self::TooNew { .. } => "read the run with the release that wrote it, or a later one",
             Self::BadFile { .. } => "restore the file from a copy",
             Self::BadCheckpoint { .. } => {
-                "remove that checkpoint folder to go on from the one before it"
+                "restore its files from a copy, or move that folder away to go on from the \
+                 checkpoint before it"
+            }
+            Self::TooManyDamaged { .. } => {
+                "the disk may be failing: look at it, then move the damaged-… folders away and \
+                 resume"
             }
         }
     }

@@ -2,12 +2,12 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{File, TryLockError},
+    fs::{self, File, TryLockError},
     io::ErrorKind,
     path::{Path, PathBuf},
 };
 
-use scalerl_rollout::PolicyVersion;
+use scalerl_rollout::{GroupId, PolicyVersion};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -17,6 +17,23 @@ use crate::{
     points::{EvaluationPoint, append_point, write_points},
     samples::{Sample, write_samples},
 };
+
+/// What is written before the first event, by whoever: a start that fails leaves nothing else.
+const BEFORE_THE_FIRST_EVENT: [&str; 10] = [
+    "environment.json",
+    "recipe.toml",
+    "held_out.json",
+    "problems.sums",
+    "policy.json",
+    "fleet.json",
+    "session.token",
+    "events.jsonl",
+    "points.jsonl",
+    "run.lock",
+];
+
+/// Groups that were set aside and are kept to be looked at; later ones are only recorded.
+const MOST_SET_ASIDE: usize = 100;
 
 /// What a run ran on. Made by the CLI.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -55,15 +72,59 @@ impl RunFolder {
         environment: &Environment,
     ) -> Result<Self, JournalError> {
         let folder = Self { path: path.to_owned(), _lock: None };
-        if folder.events().exists() || folder.recipe().exists() {
+        if folder.has_begun()? || folder.recipe().exists() {
             return Err(JournalError::Exists { path: path.to_owned() });
         }
         create_folder(path)?;
-        create_folder(&folder.samples_folder())?;
         let folder = folder.locked()?;
+        create_folder(&folder.samples_folder())?;
         write_json(&folder.environment(), environment)?;
         write_whole(&folder.recipe(), recipe.as_bytes())?;
         Ok(folder)
+    }
+
+    /// Whether anything has happened in this folder that a new run would overwrite.
+    fn has_begun(&self) -> Result<bool, JournalError> {
+        let has_events = fs::metadata(self.events()).is_ok_and(|found| found.len() > 0);
+        let checkpoints = self.path.join("checkpoints");
+        let is_empty = |folder: &Path| match fs::read_dir(folder) {
+            Ok(mut entries) => Ok(entries.next().is_none()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+            Err(error) => Err(JournalError::io("read the folder", folder)(error)),
+        };
+        Ok(has_events || !is_empty(&checkpoints)? || !is_empty(&self.samples_folder())?)
+    }
+
+    /// Removes what a start has left that failed, or was killed, before its first event, and the
+    /// folder where nothing else is in it. A run that has begun, or is just beginning in another
+    /// process, is left as it is: whether there is one.
+    pub fn undo_start(path: &Path) -> Result<bool, JournalError> {
+        let folder = Self { path: path.to_owned(), _lock: None };
+        if folder.has_begun()? {
+            return Ok(true);
+        }
+        if !folder.recipe().exists() && !folder.path.join("run.lock").exists() {
+            return Ok(false);
+        }
+        let folder = match folder.locked() {
+            Err(JournalError::Locked { .. }) => return Ok(true),
+            locked => locked?,
+        };
+        remove_unfinished(path)?;
+        for name in BEFORE_THE_FIRST_EVENT {
+            let path = path.join(name);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(JournalError::io("remove", path)(error));
+                }
+                _ => {}
+            }
+        }
+        for empty in [folder.samples_folder(), path.join("checkpoints"), path.to_owned()] {
+            // Not there, or it has something of somebody else's in it.
+            let _ = fs::remove_dir(empty);
+        }
+        Ok(false)
     }
 
     /// Takes an existing run to go on with, and removes what a killed writer left half done.
@@ -79,7 +140,7 @@ impl RunFolder {
     /// as `recipe.before-N.toml`.
     pub fn amend_recipe(&self, recipe: &str) -> Result<(), JournalError> {
         let path = self.recipe();
-        let before = std::fs::read_to_string(&path).map_err(JournalError::io("read", &path))?;
+        let before = fs::read_to_string(&path).map_err(JournalError::io("read", &path))?;
         if before == recipe {
             return Ok(());
         }
@@ -203,6 +264,25 @@ impl RunFolder {
         write_points(&self.points(other_set), points)
     }
 
+    /// Keeps a group that no step could use, for somebody to look at; the file's name inside this
+    /// folder, or `None` where enough are kept already.
+    pub fn write_set_aside(
+        &self,
+        group: GroupId,
+        what: &impl Serialize,
+    ) -> Result<Option<String>, JournalError> {
+        let folder = self.path.join("set-aside");
+        create_folder(&folder)?;
+        let name = format!("set-aside/group-{:06}.json", group.0);
+        let path = self.path.join(&name);
+        let kept = fs::read_dir(&folder).map_err(JournalError::io("read the folder", &folder))?;
+        if kept.count() >= MOST_SET_ASIDE && !path.exists() {
+            return Ok(None);
+        }
+        write_json(&path, what)?;
+        Ok(Some(name))
+    }
+
     /// Keeps completions of one evaluation.
     pub fn write_samples(
         &self,
@@ -234,5 +314,50 @@ mod tests {
         assert!(!reader.is_held().unwrap());
         std::fs::remove_file(path.join("run.lock")).unwrap();
         assert!(!reader.is_held().unwrap(), "a copy without the lock");
+    }
+
+    fn start(path: &Path) -> RunFolder {
+        let folder = RunFolder::create(path, "", &Environment::default()).unwrap();
+        for name in ["held_out.json", "policy.json", "events.jsonl"] {
+            std::fs::write(path.join(name), "").unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn a_start_that_failed_is_undone_and_one_that_began_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run");
+        assert!(!RunFolder::undo_start(&path).unwrap(), "nothing is there");
+        let writer = start(&path);
+        assert!(RunFolder::undo_start(&path).unwrap(), "somebody is just starting");
+        drop(writer);
+        assert!(!RunFolder::undo_start(&path).unwrap());
+        assert!(!path.exists(), "no folder is left");
+
+        // What is somebody's own stays.
+        start(&path);
+        std::fs::write(path.join("notes.txt"), "mine").unwrap();
+        assert!(!RunFolder::undo_start(&path).unwrap());
+        let left: Vec<_> = std::fs::read_dir(&path).unwrap().flatten().collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+        start(&path);
+        std::fs::write(path.join("events.jsonl"), "{}\n").unwrap();
+        assert!(RunFolder::undo_start(&path).unwrap(), "it has begun");
+        assert!(path.join("policy.json").exists());
+        let error = RunFolder::create(&path, "", &Environment::default()).unwrap_err();
+        assert!(matches!(error, JournalError::Exists { .. }));
+    }
+
+    #[test]
+    fn groups_are_set_aside_up_to_a_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = start(&folder.path().join("run"));
+        for number in 0..MOST_SET_ASIDE as u64 {
+            let name = run.write_set_aside(GroupId(number), &number).unwrap().unwrap();
+            assert!(run.path().join(name).is_file());
+        }
+        assert_eq!(run.write_set_aside(GroupId(1000), &0).unwrap(), None);
+        assert!(run.write_set_aside(GroupId(3), &0).unwrap().is_some(), "the same again");
     }
 }

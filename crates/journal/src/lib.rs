@@ -9,6 +9,7 @@
 //!   points.SET.jsonl   the same for every other evaluation set
 //!   samples/           completions to read, one file per evaluation
 //!   checkpoints/       step-000042/ …                  appear whole or not at all
+//!   set-aside/         groups that no step could use   one file each, whole
 //!   fleet.json         processes of a cluster, now     written anew every few seconds
 //!   run.lock           held by the process that writes
 //! ```
@@ -47,7 +48,7 @@ pub use fleet::{FleetChange, FleetMember, FleetState, FleetTable};
 pub use folder::{Environment, RunFolder};
 pub use history::History;
 pub use ledger::{Ledger, RoleSeconds};
-pub use log::{EventLog, read_events};
+pub use log::{EventLog, has_events, read_events};
 pub use points::{Axis, EvaluationPoint};
 pub use reading::{Reading, Status, Summary};
 pub use samples::{Sample, read_samples};

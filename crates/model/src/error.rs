@@ -2,6 +2,7 @@
 //!
 //! Not here: errors of a training step (`train/step.rs`) and of a run (`sft`).
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use tch::TchError;
@@ -22,6 +23,9 @@ pub enum LoadError {
     Hub { name: String, file: String, problem: String },
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
+    /// No room is left where something is to be written.
+    #[error("disk full: cannot write {}: {source}", path.display())]
+    DiskFull { path: PathBuf, source: std::io::Error },
     #[error("{}: not valid JSON: {source}", path.display())]
     Json { path: PathBuf, source: serde_json::Error },
     #[error("{}: key `{key}` is missing", path.display())]
@@ -59,6 +63,10 @@ impl LoadError {
             Self::Hub { .. } => {
                 "without network, give a folder that holds config.json, *.safetensors and tokenizer.json"
             }
+            Self::DiskFull { .. } => {
+                "make room on that disk (or raise the quota), then give the same command again, with \
+                 --resume where a run had begun; what was whole before still is"
+            }
             Self::UnsupportedArchitecture { .. } => {
                 "supported are llama, qwen2, qwen3, qwen3_moe and llama4_text"
             }
@@ -79,6 +87,11 @@ impl LoadError {
 
     pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_path_buf();
-        move |source| Self::Io { path, source }
+        move |source| match source.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+                Self::DiskFull { path, source }
+            }
+            _ => Self::Io { path, source },
+        }
     }
 }

@@ -20,13 +20,17 @@ pub mod completion;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod group;
+pub mod intake;
 pub mod prompt;
 pub mod train;
 pub mod version;
 
 pub use boundary::{Generator, GeneratorError, Trainer, TrainerError, WeightHandle};
-pub use completion::{BrokenCompletion, Completion, FinishReason};
+pub use completion::{
+    BrokenCompletion, Completion, FinishReason, LEAST_LOGPROB, LOGPROB_SLACK,
+};
 pub use group::{Batch, Group, GroupId, Reward, Rollout};
+pub use intake::{BrokenAnswer, Intake, TextOf};
 pub use prompt::{Interruption, Prompt, PromptId, SampleRequest, Sampling};
 pub use train::{RatioStats, StepReport, TrainBatch, TrainSequence};
 pub use version::PolicyVersion;

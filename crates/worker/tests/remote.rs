@@ -108,6 +108,7 @@ struct Rig {
     generator: Arc<RedisGenerator>,
     trainer: LocalTrainer,
     announcement: Announcement,
+    token: Token,
     nodes: Vec<Node>,
 }
 
@@ -118,7 +119,7 @@ struct Node {
 }
 
 impl Node {
-    fn start(redis: &Redis, announcement: &Announcement, name: &str) -> Self {
+    fn start(redis: &Redis, (announcement, token): (&Announcement, &Token), name: &str) -> Self {
         let shelf = Shelf::new();
         let mut setup = tiny::setup(&shelf);
         // A few at a time, so that weights on their way find somebody in mid-completion.
@@ -127,11 +128,11 @@ impl Node {
         let form = Form::of(&tiny::model(1).parameters);
         let (address, port) = &announcement.weights;
         let member =
-            WeightMember::join((address, *port, &announcement.token), name, form, shelf, CHANNEL)
-                .unwrap();
+            WeightMember::join((address, *port, token), name, form, shelf, CHANNEL).unwrap();
         let serving = tokio::spawn(serve(ServeSetup {
             broker: redis.broker(),
             name: "test".to_owned(),
+            token: token.clone(),
             announcement: announcement.clone(),
             own_name: name.to_owned(),
             host: "here".to_owned(),
@@ -157,22 +158,33 @@ impl Drop for Node {
 impl Rig {
     async fn new(redis: &Redis, nodes: usize, at_once: u32) -> Self {
         let shelf = Shelf::new();
-        let mut trainer =
+        let trainer =
             LocalTrainer::try_new(&tiny::recipe(), tiny::model(1), shelf.clone()).unwrap();
         let token = Token::random().unwrap();
         let channel = WeightChannel::open("127.0.0.1", 0, &token, CHANNEL).unwrap();
         let weights = ("127.0.0.1".to_owned(), channel.port());
-        let mut announcement = Announcement::new(weights, token, at_once, serde_json::Value::Null);
+        let mut announcement = Announcement::new(weights, at_once, serde_json::Value::Null);
         announcement.heartbeat = Duration::from_millis(100);
         announcement.claim = Duration::from_millis(800);
         let own = announcement.clone();
-        let generator = RedisGenerator::open(redis.broker(), "test", own, channel, shelf);
+        let session = ("test", token.clone());
+        let generator = RedisGenerator::open(redis.broker(), session, own, channel, shelf);
         let generator = Arc::new(generator.await.unwrap());
-        let name = |index: usize| format!("node-{index}");
-        let nodes =
-            (0..nodes).map(|index| Node::start(redis, &announcement, &name(index))).collect();
-        generator.adopt(&trainer.publish().unwrap()).await.unwrap();
-        Self { generator, trainer, announcement, nodes }
+        let mut rig = Self { generator, trainer, announcement, token, nodes: Vec::new() };
+        rig.nodes = (0..nodes).map(|index| rig.node(redis, &format!("node-{index}"))).collect();
+        let weights = rig.trainer.publish().unwrap();
+        rig.generator.adopt(&weights).await.unwrap();
+        rig
+    }
+
+    /// One more generator.
+    fn node(&self, redis: &Redis, name: &str) -> Node {
+        Node::start(redis, (&self.announcement, &self.token), name)
+    }
+
+    /// A key of this session.
+    fn key(&self, name: &str) -> String {
+        format!("scalerl:test:{}:{name}", self.announcement.nonce)
     }
 
     /// So many requests at once; all answers, each with all its completions.
@@ -292,7 +304,7 @@ async fn requests_of_a_dead_generator_are_answered_by_another() {
         let killing = async {
             wait_until("the first to be at work", || first.local.stats().running > 0).await;
             drop(first);
-            Node::start(&redis, &rig.announcement, "second")
+            rig.node(&redis, "second")
         };
         let ((), second) = tokio::join!(asking, killing);
         assert!(second.local.stats().tokens > 0, "the second has worked");
@@ -340,7 +352,7 @@ async fn nonsense_and_old_tokens_are_refused_and_the_request_is_answered() {
     rig.step().await;
     rig.step().await;
     assert_eq!(rig.generator.adopted(), PolicyVersion(2));
-    let answers = format!("scalerl:test:{}:answers", rig.announcement.nonce);
+    let answers = rig.key("answers");
     let mut client = redis.client();
     for reply in
         ["", "{", "[1,2,3]", r#"{"id":"x","from":"y","outcome":{"Refused":{"reason":"z"}}}"#]
@@ -387,5 +399,186 @@ async fn generators_go_home_when_the_run_is_over() {
     for key in keys {
         let seconds: i64 = redis::cmd("TTL").arg(&key).query(&mut client).unwrap();
         assert!((0..=3600).contains(&seconds), "{key} stays for {seconds} s");
+    }
+}
+
+/// Somebody who can read and write Redis, and does not know the token.
+mod hostile {
+    use super::*;
+    use scalerl_worker::remote::{Found, find};
+
+    /// Ids of requests that wait in Redis, once there are some.
+    async fn waiting(rig: &Rig, client: &mut redis::Connection) -> Vec<String> {
+        let bodies = rig.key("bodies");
+        let begun = Instant::now();
+        loop {
+            let ids: Vec<String> = redis::cmd("HKEYS").arg(&bodies).query(client).unwrap();
+            if !ids.is_empty() {
+                return ids;
+            }
+            assert!(begun.elapsed() < SOON, "nothing was sent");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    fn add_answer(rig: &Rig, client: &mut redis::Connection, reply: &[u8]) {
+        let mut add = redis::cmd("XADD");
+        let _: String =
+            add.arg(rig.key("answers")).arg("*").arg("reply").arg(reply).query(client).unwrap();
+    }
+
+    /// What a forger would like to have believed.
+    fn forged(id: &str) -> Vec<Vec<u8>> {
+        let completion = serde_json::json!({
+            "token_ids": [5], "logprobs": [-0.1], "versions": [0], "is_injected": [false],
+            "text": "the right answer", "thinking_tokens": 0, "finish": "stop",
+        });
+        let outcomes = [
+            serde_json::json!({"Refused": {"reason": "go home"}}),
+            serde_json::json!({"TooLong": {"asked": 9, "limit": 1}}),
+            serde_json::json!({"Completions": vec![completion; 6]}),
+        ];
+        let reply = |outcome| serde_json::json!({"id": id, "from": "me", "outcome": outcome});
+        let plain = outcomes.into_iter().map(|one| reply(one).to_string().into_bytes());
+        plain.flat_map(|plain| [[vec![7; 32], plain.clone()].concat(), plain]).collect()
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn forged_answers_are_not_believed_and_end_nothing() {
+        let Some(redis) = Redis::start() else { return };
+        let mut rig = Rig::new(&redis, 1, 100).await;
+        rig.nodes.clear();
+        let mut client = redis.client();
+        let request = tiny::long_request();
+        let asking = tokio::spawn({
+            let (generator, request) = (rig.generator.clone(), request.clone());
+            async move { generator.generate(request).await }
+        });
+        for _ in 0..4 {
+            for id in waiting(&rig, &mut client).await {
+                forged(&id).iter().for_each(|reply| add_answer(&rig, &mut client, reply));
+            }
+        }
+        let answers = rig.key("answers");
+        let client = Mutex::new(client);
+        let left = || {
+            let mut client = client.lock().unwrap();
+            redis::cmd("XLEN").arg(&answers).query::<u64>(&mut *client).unwrap()
+        };
+        wait_until("all forged answers to be read", || left() == 0).await;
+        assert_eq!(rig.generator.pending(), 1, "the request still waits");
+        let refused = rig.generator.signs().refused;
+        assert_eq!(refused.len(), 24);
+        assert!(refused.iter().all(|reason| reason.contains("not signed")), "{refused:?}");
+        rig.nodes.push(rig.node(&redis, "honest"));
+        let answer = tokio::time::timeout(SOON, asking).await.unwrap().unwrap().unwrap();
+        assert!(answer.len() == 6 && answer.iter().all(|one| one.text != "the right answer"));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn an_overwritten_request_is_sent_again() {
+        let Some(redis) = Redis::start() else { return };
+        let mut rig = Rig::new(&redis, 1, 100).await;
+        rig.nodes.clear();
+        let mut client = redis.client();
+        let asking = tokio::spawn({
+            let generator = rig.generator.clone();
+            async move { generator.generate(tiny::long_request()).await }
+        });
+        let [id] = &waiting(&rig, &mut client).await[..] else { panic!("one request") };
+        let bodies = rig.key("bodies");
+        let body: Vec<u8> =
+            redis::cmd("HGET").arg(&bodies).arg(id).query(&mut client).unwrap();
+        // Another seed, or prompt, or nothing: whatever is not as it was signed.
+        let mut other = body.clone();
+        *other.last_mut().unwrap() = b' ';
+        let () = redis::cmd("HSET").arg(&bodies).arg(id).arg(&other).query(&mut client).unwrap();
+        rig.nodes.push(rig.node(&redis, "honest"));
+        let answer = tokio::time::timeout(SOON, asking).await.unwrap().unwrap().unwrap();
+        let expected = rig.generator.generate(tiny::long_request()).await.unwrap();
+        assert_eq!(answer, expected, "what was asked was answered");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn an_answer_that_was_heard_cannot_be_said_again_for_another_request() {
+        let Some(redis) = Redis::start() else { return };
+        let mut rig = Rig::new(&redis, 1, 100).await;
+        // Listens before the answer is taken out of Redis.
+        let (mut ear, answers) = (redis.client(), rig.key("answers"));
+        let listening = std::thread::spawn(move || {
+            let mut read = redis::cmd("XREAD");
+            read.arg("BLOCK").arg(20_000).arg("STREAMS").arg(answers).arg("$");
+            read.query::<redis::streams::StreamReadReply>(&mut ear).unwrap()
+        });
+        std::thread::sleep(Duration::from_millis(200));
+        rig.generator.generate(tiny::long_request()).await.unwrap();
+        let heard = listening.join().unwrap();
+        let heard: Vec<u8> = heard.keys[0].ids[0].get("reply").unwrap();
+
+        rig.nodes.clear();
+        let mut client = redis.client();
+        let other = SampleRequest { seed: 77, ..tiny::long_request() };
+        let asking = tokio::spawn({
+            let (generator, other) = (rig.generator.clone(), other.clone());
+            async move { generator.generate(other).await }
+        });
+        let [id] = &waiting(&rig, &mut client).await[..] else { panic!("one request") };
+        add_answer(&rig, &mut client, &heard);
+        let text = String::from_utf8(heard[32..].to_vec()).unwrap();
+        let before = text.split('"').nth(3).unwrap().to_owned();
+        let renamed = [&heard[..32], text.replace(&before, id).as_bytes()].concat();
+        add_answer(&rig, &mut client, &renamed);
+        rig.nodes.push(rig.node(&redis, "honest"));
+        let answer = tokio::time::timeout(SOON, asking).await.unwrap().unwrap().unwrap();
+        assert_eq!(answer, rig.generator.generate(other).await.unwrap());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn who_does_not_know_the_token_finds_nothing_and_is_not_let_in() {
+        let Some(redis) = Redis::start() else { return };
+        let rig = Rig::new(&redis, 1, 100).await;
+        let wrong = Token::random().unwrap();
+        let found = find(&mut redis.broker(), "test", &wrong).await.unwrap();
+        let Found::Unusable { reason } = found else { panic!("{found:?}") };
+        assert!(reason.contains("not signed"), "{reason}");
+        let form = Form::of(&tiny::model(1).parameters);
+        let (address, port) = rig.announcement.weights.clone();
+        let joined = tokio::task::spawn_blocking(move || {
+            let way = (address.as_str(), port, &wrong);
+            WeightMember::join(way, "stranger", form, Shelf::new(), CHANNEL).map(drop)
+        });
+        let error = joined.await.unwrap().unwrap_err().to_string();
+        assert!(error.contains("token"), "{error}");
+        let secret = rig.token.secret().to_owned();
+        let mut client = redis.client();
+        let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut client).unwrap();
+        for key in keys {
+            let dumped: Vec<u8> = redis::cmd("DUMP").arg(&key).query(&mut client).unwrap();
+            let is_there = dumped.windows(secret.len()).any(|part| part == secret.as_bytes());
+            assert!(!is_there, "{key} holds the token");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn a_forged_announcement_sends_nobody_home() {
+        let Some(redis) = Redis::start() else { return };
+        let rig = Rig::new(&redis, 1, 8).await;
+        let mut client = redis.client();
+        let mut over = serde_json::to_value(&rig.announcement).unwrap();
+        over["is_over"] = serde_json::json!(true);
+        let forged: [Vec<u8>; 3] = [
+            b"{".to_vec(),
+            over.to_string().into_bytes(),
+            [&[1; 32][..], over.to_string().as_bytes()].concat(),
+        ];
+        for _ in 0..10 {
+            for bytes in &forged {
+                let mut set = redis::cmd("SET");
+                let () = set.arg("scalerl:test:session").arg(bytes).query(&mut client).unwrap();
+                tokio::time::sleep(Duration::from_millis(15)).await;
+            }
+        }
+        assert!(!rig.nodes[0].serving.is_finished(), "it went home");
+        rig.ask(3).await;
     }
 }

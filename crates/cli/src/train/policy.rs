@@ -115,6 +115,10 @@ impl Policy {
         };
         let folder = hub::resolve_revision(name, &model.revision).map_err(|e| bad_model(&e))?;
         let random = (model.weights == Weights::Random).then_some(recipe.warm_up.seed);
+        if random.is_none() {
+            // Files that are missing or cut off are known before anything is spent.
+            Model::check(&folder).map_err(|error| bad_model(&error))?;
+        }
         Ok(Self { folder, random })
     }
 
@@ -122,6 +126,12 @@ impl Policy {
     pub(crate) fn config(&self) -> Result<ModelConfig> {
         let path = self.folder.join("config.json");
         Ok(ModelConfig::load(&path).map_err(|error| bad_model(&error))?)
+    }
+
+    /// Token ids of the model.
+    pub(crate) fn vocabulary(&self) -> Result<u32> {
+        let size = self.config()?.vocabulary;
+        u32::try_from(size).with_context(|| format!("a vocabulary of {size} tokens"))
     }
 
     /// The model in the given number format.

@@ -2,14 +2,16 @@
 //!
 //! Everything is put back where it was; half-written groups are sampled again, with the number and
 //! seed they had. What came after the checkpoint is undone by the `resumed` event, and its cost is
-//! booked as lost.
+//! booked as lost. What in the folder is damaged is said, and kept under another name.
 
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::Arc,
 };
 
-use scalerl_journal::{Checkpoint, Event, EventLog, History, Ledger, RunFolder, What};
+use scalerl_journal::{
+    Checkpoint, Damaged, Event, EventLog, History, Ledger, RunFolder, What, has_events,
+};
 use scalerl_rollout::Generator;
 use tokio::{sync::Semaphore, task::JoinSet};
 
@@ -20,7 +22,7 @@ use crate::{
     groups::{Formed, Ready, SavedGroup, Stage, Ticket},
     meter::Meter,
     pen::Pen,
-    sampling::Floor,
+    sampling::{Floor, Judged},
     scheme::Scheme,
     seat::Seat,
     slots::Slots,
@@ -32,13 +34,9 @@ use crate::{
 impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     /// A conductor for a new run, or for one that goes on from its newest sound checkpoint.
     pub(crate) async fn open(folder: RunFolder, run: Run<G, S, P, R>) -> Result<Self, EngineError> {
+        let start = Start::find(&folder)?;
         let (log, lines) = EventLog::open(&folder.events())?;
-        let is_new = lines.is_empty();
         let checkpoints = folder.own_checkpoints()?;
-        let (checkpoint, damaged) = checkpoints.newest_sound()?;
-        if let (None, Some(first)) = (&checkpoint, damaged.into_iter().next()) {
-            return Err(first.error.into());
-        }
         let history = History::of(lines);
         let settings = Arc::new(run.settings);
         let scheme = Scheme::of(&settings.recipe);
@@ -76,14 +74,17 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             progress: Progress::default(),
             points: Vec::new(),
             ending: None,
+            is_folder_lost: false,
             rollouts: JoinSet::new(),
             work: JoinSet::new(),
             settings,
         };
-        if is_new {
-            conductor.begin()?;
-        } else {
-            conductor.resume(&history, checkpoint).await?;
+        match start {
+            Start::New => conductor.begin()?,
+            Start::From { checkpoint, damaged } => {
+                conductor.resume(&history, checkpoint).await?;
+                conductor.tell_damage(damaged)?;
+            }
         }
         conductor.check_budget();
         Ok(conductor)
@@ -111,10 +112,8 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         let (mut kept, mut saved_at) = (0, 0.0);
         let mut spent = Ledger::default();
         let mut groups = Vec::new();
-        // Checkpoints after this one belong to what is undone, or are damaged.
         match &checkpoint {
             Some(checkpoint) => {
-                self.checkpoints.remove_after(checkpoint.version)?;
                 let (state, saved) = state::load(checkpoint)?;
                 check_lines(&state, self.pen.log.count())?;
                 (kept, saved_at, spent, groups) = (state.kept, state.at, state.ledger, saved);
@@ -130,8 +129,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         self.pen.write(What::Resumed { version, kept, lost, buffered_groups })?;
         self.take_back(groups)?;
         if let Some(checkpoint) = checkpoint {
-            let name = checkpoint.path.file_name().unwrap_or_default().to_string_lossy();
-            let folder = format!("checkpoints/{name}");
+            let folder = inside(&checkpoint.name());
             self.pen.write(What::Checkpoint { version, folder })?;
         }
         self.rewrite_points()
@@ -174,6 +172,23 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         Ok(())
     }
 
+    /// Says what in the folder was not as it had been written, and keeps it out of the way.
+    fn tell_damage(&mut self, damaged: Vec<Damaged>) -> Result<(), EngineError> {
+        if let Some((reason, kept)) = self.pen.log.damaged() {
+            let kept_as = kept.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let (found, reason) = ("events.jsonl".to_owned(), reason.to_owned());
+            self.pen.write(What::Damaged { found, reason, kept_as })?;
+        }
+        for Damaged { checkpoint, error } in damaged {
+            let name = self.checkpoints.name_for_damaged(&checkpoint)?;
+            let (found, kept_as) = (inside(&checkpoint.name()), inside(&name));
+            // Said first: a kill in between leaves it to be found again.
+            self.pen.write(What::Damaged { found, reason: error.to_string(), kept_as })?;
+            self.checkpoints.keep_damaged(&checkpoint, &name)?;
+        }
+        Ok(())
+    }
+
     /// Puts every saved group where it was. Half-written ones are sampled again, with the same
     /// number and seed.
     fn take_back(&mut self, groups: Vec<SavedGroup>) -> Result<(), EngineError> {
@@ -184,8 +199,15 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
                 version,
                 reason: "it has more groups than the recipe has slots".into(),
             })?;
+            let broken = judged.as_ref().and_then(|judged| self.broken(judged));
+            if let (Some(reason), Stage::Pooled | Stage::Queued(_)) = (&broken, stage) {
+                // It is on record as judged, so it is not sampled again.
+                let group = SavedGroup { id, handout, admitted, stage, judged };
+                self.pen.set_aside(version, &group, reason)?;
+                continue;
+            }
             let ticket = Ticket { id, handout, admitted, slot };
-            match (stage, judged) {
+            match (stage, judged.filter(|_| broken.is_none())) {
                 (Stage::Arrived, Some(judged)) => self.arrived.push(Ready { ticket, judged }),
                 (Stage::Pooled, Some(judged)) => self.pool.push(Ready { ticket, judged }),
                 (Stage::Queued(index), Some(judged)) => {
@@ -204,6 +226,16 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         Ok(())
     }
 
+    /// What is wrong with a group that was saved: an earlier release may have let it in.
+    fn broken(&self, judged: &Judged) -> Option<String> {
+        let completions = judged.rollouts.iter().map(|rollout| &rollout.completion).enumerate();
+        let check = |(index, completion)| {
+            let error = self.settings.intake.check_one(completion).err()?;
+            Some(format!("completion {index}: {error}"))
+        };
+        { completions }.find_map(check)
+    }
+
     /// The plain files of points, from the events that count.
     fn rewrite_points(&mut self) -> Result<(), EngineError> {
         let lines = scalerl_journal::read_events(&self.pen.folder.events())?;
@@ -215,6 +247,46 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         self.points = points.remove(&None).unwrap_or_default();
         Ok(())
     }
+}
+
+/// Where a run begins.
+enum Start {
+    New,
+    /// From the checkpoint, or from the beginning where there is none yet. Newer ones are damaged.
+    From {
+        checkpoint: Option<Checkpoint>,
+        damaged: Vec<Damaged>,
+    },
+}
+
+impl Start {
+    /// Refuses what cannot be gone on with honestly: a history that is lost, or no checkpoint that is
+    /// whole where there have been some. Changes nothing.
+    fn find(folder: &RunFolder) -> Result<Self, EngineError> {
+        let (path, checkpoints) = (folder.events(), folder.checkpoints());
+        let (has_events, all) = (has_events(&path)?, checkpoints.list()?);
+        let count = all.len();
+        match all.last() {
+            None if !has_events => return Ok(Self::New),
+            Some(newest) if !has_events => {
+                let newest = newest.version;
+                return Err(EngineError::EventsLost { path, checkpoints: count, newest });
+            }
+            _ => {}
+        }
+        let (checkpoint, damaged) = checkpoints.newest_sound(&state::PARTS)?;
+        if checkpoint.is_none() && !damaged.is_empty() {
+            let newest = damaged.into_iter().next().map(|newest| newest.error);
+            let source = newest.expect("there is one");
+            return Err(EngineError::NoSoundCheckpoint { checkpoints: count, source });
+        }
+        Ok(Self::From { checkpoint, damaged })
+    }
+}
+
+/// A checkpoint's place in the run folder.
+fn inside(name: &str) -> String {
+    format!("checkpoints/{name}")
 }
 
 /// The events a checkpoint counts were synced before it appeared; if they are gone, somebody has

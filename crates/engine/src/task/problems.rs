@@ -15,8 +15,8 @@ use scalerl_rollout::PromptId;
 use scalerl_task::{
     Question, VerifierConfig, VerifierError, VerifierPool,
     data::{
-        self, AnswerSource, DataConfig, DataError, DuplicatePolicy, HeldOut, Message, Pool, Prompt,
-        SplitError, load_dataset, separate,
+        self, AnswerSource, DataConfig, DataError, DuplicatePolicy, HeldOut, Message, Pool,
+        ProblemSums, ProblemsChanged, Prompt, SplitError, load_dataset, separate,
     },
     synthetic::{
         SyntheticConfig, SyntheticError,
@@ -54,6 +54,9 @@ pub enum ProblemsError {
     Split(#[from] SplitError),
     #[error("data set `{name}`: {source}")]
     Verifier { name: String, source: VerifierError },
+    /// Not what the run was started with.
+    #[error(transparent)]
+    Changed(#[from] ProblemsChanged),
     /// Everything was held out or is measured.
     #[error("no prompts are left to train on: {read} were read, {measured} are measured")]
     NothingLeft { read: usize, measured: usize },
@@ -70,6 +73,7 @@ impl ProblemsError {
             Self::Synthetic { source, .. } => source.hint(),
             Self::Split(error) => error.hint(),
             Self::Verifier { source, .. } => source.hint(),
+            Self::Changed(error) => error.hint(),
             Self::NothingLeft { .. } => "hold fewer prompts out (task.held_out), or give more data",
         }
     }
@@ -87,7 +91,12 @@ pub struct Problems {
     pub duplicates: usize,
     /// Which prompts were held out.
     split: Option<HeldOut>,
+    /// Of everything that was read.
+    sums: ProblemSums,
 }
+
+/// Beside the record of what is held out.
+const SUMS: &str = "problems.sums";
 
 /// The synthetic task of a source; `None` for files.
 pub fn synthetic(source: &DataSource) -> Option<SyntheticConfig> {
@@ -127,7 +136,7 @@ pub fn operator(sign: &str) -> Option<Operator> {
 
 impl Problems {
     /// Reads, makes and separates everything. Prompts are held out as `record` says, where it
-    /// exists; verifiers get `workers` threads a data set. Nothing is written.
+    /// exists, and must then be what they were; verifiers get `workers` threads a data set. Nothing is written.
     pub fn load(recipe: &Recipe, record: &Path, workers: usize) -> Result<Self, ProblemsError> {
         let task = &recipe.task;
         if task.datasets.is_empty() {
@@ -140,6 +149,12 @@ impl Problems {
         let mut evaluation = Vec::new();
         for dataset in &recipe.evaluation.datasets {
             evaluation.push((dataset.name.clone(), prompts_of(dataset, recipe)?));
+        }
+        let sums =
+            ProblemSums::of(all.iter().chain(evaluation.iter().flat_map(|(_, prompts)| prompts)));
+        let recorded = record.with_file_name(SUMS);
+        if recorded.exists() {
+            sums.check(&ProblemSums::load(&recorded)?)?;
         }
         let read = all.len();
         let measured: Vec<Prompt> =
@@ -161,11 +176,15 @@ impl Problems {
         }
         let verifiers = verifiers(recipe, workers)?;
         let pool = by_dataset(&task.datasets, training)?;
-        Ok(Self { pool, evaluation, verifiers, duplicates, split })
+        Ok(Self { pool, evaluation, verifiers, duplicates, split, sums })
     }
 
-    /// Keeps which prompts were held out, for a resume.
+    /// Keeps which prompts were held out, and what all problems were, for a resume.
     pub fn write_record(&self, record: &Path) -> Result<(), ProblemsError> {
+        let recorded = record.with_file_name(SUMS);
+        if !recorded.exists() {
+            self.sums.save(&recorded)?;
+        }
         if let Some(split) = &self.split
             && !record.exists()
         {
@@ -433,6 +452,42 @@ mod tests {
         let question = prompt.question.clone();
         let verdict = problems.verifiers["a"].verify(question, "3</think>\\boxed{2}".into());
         assert_eq!(verdict, Outcome::Correct);
+    }
+
+    #[test]
+    fn problems_that_changed_since_the_start_are_refused_by_their_row() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, answers: [&str; 3]| {
+            let line = |(row, answer): (usize, &str)| {
+                serde_json::json!({"question": format!("{row}?"), "solution": answer}).to_string()
+            };
+            let lines: Vec<String> = answers.into_iter().enumerate().map(line).collect();
+            std::fs::write(folder.path().join(name), lines.join("\n")).unwrap();
+            folder.path().join(name).display().to_string()
+        };
+        let (train, test) = (write("a.jsonl", ["1", "2", "3"]), write("b.jsonl", ["4", "5", "6"]));
+        let source = |path: &str| {
+            format!(
+                "source = {{ type = \"files\", path = \"{path}\", prompt_column = \"question\", \
+                 answer_column = \"solution\" }}"
+            )
+        };
+        let text = format!(
+            "[task]\nheld_out = 1\n[[task.datasets]]\nname = \"a\"\n{}\n[evaluation]\n\
+             primary = \"b\"\n[[evaluation.datasets]]\nname = \"b\"\n{}\n",
+            source(&train),
+            source(&test).replace("question\"", "solution\""),
+        );
+        let problems = load(&text, folder.path()).unwrap();
+        problems.write_record(&folder.path().join("held_out.json")).unwrap();
+        load(&text, folder.path()).unwrap();
+        let refused = || load(&text, folder.path()).err().unwrap().to_string();
+        write("a.jsonl", ["1", "99", "3"]);
+        assert!(refused().contains("the answer of a/1 is not what the run"), "{}", refused());
+        write("a.jsonl", ["1", "2", "3"]);
+        load(&text, folder.path()).unwrap();
+        write("b.jsonl", ["4", "5", "7"]);
+        assert!(refused().contains("of b/2 is not what the run"), "{}", refused());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use scalerl_journal::{Checkpoint, Event, Fate, History, Place, Reading, What, read_events};
 
 /// What must be true of every run that has ended: steps follow each other, each group is judged
-/// once and trained on once, what was handed out and not judged is in the last checkpoint.
+/// once and then trained on once or set aside once, what was handed out and not judged is in the last checkpoint.
 /// Returns all hand-outs.
 pub(crate) fn audit(reading: &Reading, steps_behind: u64) -> BTreeSet<Place> {
     let newest = reading.checkpoints.last().expect("a run that ends leaves a checkpoint");
@@ -27,6 +27,9 @@ pub(crate) fn audit(reading: &Reading, steps_behind: u64) -> BTreeSet<Place> {
                 for group in &batch.groups {
                     assert!(waiting.remove(group), "{group:?} was trained on twice");
                 }
+            }
+            What::SetAside { group, reason, .. } => {
+                assert!(waiting.remove(group), "{group:?} was set aside twice: {reason}");
             }
             What::EmptyBatch { batch, .. } => {
                 for group in &batch.groups {

@@ -11,12 +11,14 @@ mod duplicates;
 mod pool;
 mod read;
 mod split;
+mod sums;
 mod template;
 
 pub use duplicates::{DuplicatePolicy, DuplicatesError, separate};
 pub use pool::{DataConfig, DataError, Pool, load_dataset};
 pub use read::{ReadError, Row, read_rows};
 pub use split::{HeldOut, SplitError};
+pub use sums::{ProblemSums, ProblemsChanged};
 pub use template::{AnswerSource, Message, PromptTemplate, TemplateError};
 
 use serde::{Deserialize, Serialize};

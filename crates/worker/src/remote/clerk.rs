@@ -17,9 +17,9 @@ use scalerl_rollout::{Completion, GeneratorError, PolicyVersion, SampleRequest};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::session::{Announcement, KEPT, Session, announce};
+use super::session::{Announcement, KEPT, Kind, Session, announce};
 use super::trainer::Signs;
-use super::wire::{Ask, Beat, MOST_ANSWER, MOST_BEAT, MOST_MEMBERS, Reply, decode, encode};
+use super::wire::{Ask, Beat, MOST_ANSWER, MOST_BEAT, MOST_MEMBERS, Outcome, Reply};
 use super::{Broker, RemoteError};
 use crate::channel::ChannelEvent;
 
@@ -27,25 +27,28 @@ use crate::channel::ChannelEvent;
 const BLOCK: u64 = 1000;
 /// After Redis did not answer.
 const PAUSE: Duration = Duration::from_millis(200);
-/// A request whose answers are refused this often fails.
-const MOST_REFUSALS: u32 = 3;
+/// Answers to a request that may be of no use before it fails.
+const ATTEMPTS: u32 = 3;
 /// Lists for whoever watches; when nobody does, they do not grow.
 const MOST_NOTES: usize = 1000;
 
 type Answer = Result<Vec<Completion>, GeneratorError>;
 
 struct Pending {
+    /// Under the id of this attempt.
     ask: Arc<Ask>,
+    /// Counts from 1; each has an id of its own, so that what answered one does not answer the next.
+    attempt: u32,
     /// Its name in the stream, once it was sent.
     entry: Option<String>,
-    refusals: u32,
     reply: oneshot::Sender<Answer>,
 }
 
 #[derive(Default)]
 struct Book {
     next: u64,
-    pending: BTreeMap<String, Pending>,
+    /// By ticket.
+    pending: BTreeMap<u64, Pending>,
     /// To be taken out of Redis: id, and name in the stream.
     settled: Vec<(String, String)>,
     floor: PolicyVersion,
@@ -66,7 +69,7 @@ pub(super) struct Desk {
 /// A request's place at the desk; dropping it gives the request up.
 pub(super) struct Place {
     desk: Arc<Desk>,
-    id: String,
+    ticket: u64,
     answer: oneshot::Receiver<Answer>,
 }
 
@@ -80,8 +83,8 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut book = self.desk.book();
         // Not there any more when it was answered.
-        if let Some(Pending { entry: Some(entry), .. }) = book.pending.remove(&self.id) {
-            book.settled.push((self.id.clone(), entry));
+        if let Some(Pending { entry: Some(entry), ask, .. }) = book.pending.remove(&self.ticket) {
+            book.settled.push((ask.id.clone(), entry));
             drop(book);
             self.desk.wake.notify_one();
         }
@@ -106,14 +109,24 @@ impl Desk {
             return Err(self.gone());
         }
         book.next += 1;
-        // Unlike any other request, of this group or of this trainer before a restart.
-        let id = format!("{}-{}", self.nonce, book.next);
-        let ask = Arc::new(Ask { id: id.clone(), floor: book.floor, request });
+        let (ticket, attempt) = (book.next, 1);
+        let ask = Arc::new(Ask { id: self.id(ticket, attempt), floor: book.floor, request });
         let (reply, answer) = oneshot::channel();
-        book.pending.insert(id.clone(), Pending { ask, entry: None, refusals: 0, reply });
+        book.pending.insert(ticket, Pending { ask, attempt, entry: None, reply });
         drop(book);
         self.wake.notify_one();
-        Ok(Place { desk: self.clone(), id, answer })
+        Ok(Place { desk: self.clone(), ticket, answer })
+    }
+
+    /// Unlike that of any other request, of this group or of this trainer before a restart.
+    fn id(&self, ticket: u64, attempt: u32) -> String {
+        format!("{}-{ticket}.{attempt}", self.nonce)
+    }
+
+    /// The request that an id is of, whichever attempt.
+    fn ticket(&self, id: &str) -> Option<u64> {
+        let (ticket, _) = id.strip_prefix(&self.nonce)?.strip_prefix('-')?.split_once('.')?;
+        ticket.parse().ok()
     }
 
     pub(super) fn close(&self, reason: &str) {
@@ -169,29 +182,36 @@ impl Desk {
         Signs { channel, refused, had_trouble, ..book.signs.clone() }
     }
 
-    /// Takes an answer; those that nobody waits for are duplicates or were given up.
+    /// Takes an answer; those that nobody waits for are duplicates, were given up, or are to an
+    /// earlier attempt. What is not signed is nobody's and changes nothing.
     fn settle(&self, bytes: &[u8]) {
-        let reply: Reply = match decode("an answer", bytes, MOST_ANSWER) {
+        let reply: Reply = match self.session.open(Kind::Answer, bytes, MOST_ANSWER) {
             Ok(reply) => reply,
             Err(error) => return self.complain(format!("from somebody: {error}")),
         };
+        let Some(ticket) = self.ticket(&reply.id) else { return };
         let mut book = self.book();
         let newest = book.newest;
-        let Some(pending) = book.pending.get_mut(&reply.id) else { return };
-        let answer = match pending.ask.judge(reply.outcome, newest) {
-            Ok(answer) => answer,
-            Err(error) => {
-                let reason = format!("from {}: {error}", short(&reply.from));
-                pending.refusals += 1;
-                if pending.refusals < MOST_REFUSALS {
-                    // Unacknowledged, so it is claimed and written again.
-                    drop(book);
-                    return self.complain(reason);
-                }
-                Err(GeneratorError::Refused { reason })
+        let Some(pending) = book.pending.get_mut(&ticket) else { return };
+        if pending.ask.id != reply.id {
+            return;
+        }
+        let is_last = pending.attempt == ATTEMPTS;
+        let answer = match (judge(&pending.ask, reply.outcome, newest), is_last) {
+            (Ok(completions), _) => Ok(completions),
+            (Err(error), true) => Err(error),
+            (Err(error), false) => {
+                let before = std::mem::take(&mut pending.entry);
+                pending.attempt += 1;
+                let id = self.id(ticket, pending.attempt);
+                pending.ask = Arc::new(Ask { id, ..(*pending.ask).clone() });
+                book.settled.extend(before.map(|entry| (reply.id, entry)));
+                drop(book);
+                self.complain(format!("from {}: {error}", short(&reply.from)));
+                return self.wake.notify_one();
             }
         };
-        if let Some(Pending { entry, reply: waiting, .. }) = book.pending.remove(&reply.id) {
+        if let Some(Pending { entry, reply: waiting, .. }) = book.pending.remove(&ticket) {
             book.settled.extend(entry.map(|entry| (reply.id, entry)));
             // Given up in this moment: nobody wants it.
             let _ = waiting.send(answer);
@@ -215,6 +235,21 @@ impl Desk {
 
     fn note_health(&self) {
         self.book().signs.trouble = None;
+    }
+}
+
+/// What an answer is worth. A generator that refuses is believed like one that errs: another may serve
+/// the request, until so many have said so that it is the request.
+fn judge(ask: &Ask, outcome: Outcome, newest: PolicyVersion) -> Answer {
+    match outcome {
+        Outcome::Completions(completions) => {
+            let checked = ask.check_versions(&completions, newest);
+            // The generator's fault, not the request's.
+            checked.map_err(|error| GeneratorError::Gone { reason: error.to_string() })?;
+            Ok(completions)
+        }
+        Outcome::TooLong { asked, limit } => Err(GeneratorError::TooLong { asked, limit }),
+        Outcome::Refused { reason } => Err(GeneratorError::Refused { reason }),
     }
 }
 
@@ -288,11 +323,13 @@ async fn send(desk: &Desk, broker: &mut Broker) -> Result<(), RedisError> {
         let Some(ask) = next else { return Ok(()) };
         let mut sending = pipe();
         sending.atomic();
-        sending.cmd("HSET").arg(desk.session.bodies()).arg(&ask.id).arg(encode(&*ask)).ignore();
+        let sealed = desk.session.seal(Kind::Request, &*ask);
+        sending.cmd("HSET").arg(desk.session.bodies()).arg(&ask.id).arg(sealed).ignore();
         sending.cmd("XADD").arg(desk.session.requests()).arg("*").arg("id").arg(&ask.id);
         let (entry,): (String,) = broker.ask_all(&sending).await?;
         let mut book = desk.book();
-        match book.pending.get_mut(&ask.id) {
+        let mut pending = desk.ticket(&ask.id).and_then(|ticket| book.pending.get_mut(&ticket));
+        match pending.take_if(|pending| pending.ask.id == ask.id) {
             Some(pending) => pending.entry = Some(entry),
             // Given up, or answered by a generator that had it from before.
             None => book.settled.push((ask.id.clone(), entry)),
@@ -327,7 +364,7 @@ async fn look_around(
     name: &str,
     announcement: &Announcement,
 ) -> Result<(), RemoteError> {
-    announce(broker, name, announcement).await?;
+    announce(broker, name, desk.session.token(), announcement).await?;
     let mut keeping = pipe();
     for key in desk.session.all() {
         keeping.cmd("EXPIRE").arg(key).arg(KEPT.as_secs()).ignore();
@@ -335,7 +372,8 @@ async fn look_around(
     broker.ask_all::<()>(&keeping).await?;
     find_lost(desk, broker).await?;
     let beats: Vec<Vec<u8>> = broker.ask(cmd("HVALS").arg(desk.session.fleet())).await?;
-    let read = |bytes: &Vec<u8>| decode::<Beat>("a sign of life", bytes, MOST_BEAT).ok();
+    let read =
+        |bytes: &Vec<u8>| desk.session.open::<Beat>(Kind::SignOfLife, bytes, MOST_BEAT).ok();
     desk.book().signs.beats = beats.iter().take(MOST_MEMBERS).filter_map(read).collect();
     Ok(())
 }
@@ -345,8 +383,8 @@ async fn find_lost(desk: &Desk, broker: &mut Broker) -> Result<(), RedisError> {
     // Before asking, so that what is sent meanwhile is not taken for lost.
     let sent: Vec<(String, String)> = {
         let book = desk.book();
-        let entry = |(id, pending): (&String, &Pending)| Some((id.clone(), pending.entry.clone()?));
-        book.pending.iter().filter_map(entry).collect()
+        let entry = |pending: &Pending| Some((pending.ask.id.clone(), pending.entry.clone()?));
+        book.pending.values().filter_map(entry).collect()
     };
     if sent.is_empty() {
         return Ok(());
@@ -359,9 +397,15 @@ async fn find_lost(desk: &Desk, broker: &mut Broker) -> Result<(), RedisError> {
     let mut book = desk.book();
     for (id, entry) in sent {
         let is_there = entries.contains(entry.as_str()) && bodies.contains(&id);
-        if let (false, Some(pending)) = (is_there, book.pending.get_mut(&id)) {
+        let pending = desk.ticket(&id).and_then(|ticket| book.pending.get_mut(&ticket));
+        if let (false, Some(pending)) = (is_there, pending)
+            && pending.ask.id == id
+        {
             pending.entry = None;
         }
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

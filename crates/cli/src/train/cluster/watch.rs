@@ -106,7 +106,7 @@ impl Watch {
         for fate in self.others.processes.look() {
             changes.extend(match fate {
                 Fate::Ended { name, reason } => self.fleet.ended(&name, &reason),
-                Fate::Restarted { name } => self.fleet.restarted(&name, now),
+                Fate::Restarted { name, pid } => self.fleet.restarted(&name, pid, now),
             });
         }
         changes.extend(self.see_ranks());
