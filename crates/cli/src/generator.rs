@@ -194,8 +194,7 @@ impl Role {
         };
         Ok(match found {
             Found::Session(found) => {
-                let is_other =
-                    last.is_none_or(|last| last.nonce != found.nonce || last.may_go_on);
+                let is_other = last.is_none_or(|last| last.nonce != found.nonce || last.may_go_on);
                 if is_other && is_open(&found.weights).await {
                     return Ok(Look::Found(found, token));
                 }

@@ -10,7 +10,7 @@
 pub(crate) mod cluster;
 mod conduct;
 pub(crate) mod environment;
-mod live;
+pub(crate) mod live;
 mod material;
 mod place;
 mod plan;
@@ -19,7 +19,7 @@ pub(crate) mod rendering;
 mod servers;
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -104,7 +104,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         Some(folder) => Place::resumed(folder)?,
         None => Place::new(args.run.as_deref(), &recipe, &args.recipes)?,
     };
-    let is_new = matches!(place, Place::New(_));
+    let _undo = matches!(place, Place::New(_)).then(|| UndoStart(place.path().to_owned()));
     let record = place.path().join("held_out.json");
     let problems = material::read(&recipe, &record)?;
     let policy = match Policy::recorded(place.path()) {
@@ -116,8 +116,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let folder = place.enter(&recipe, &environment(device))?;
     material::record(&problems, &record)?;
     policy.record(folder.path())?;
-    let run = folder.path().to_owned();
-    writeln!(std::io::stderr(), "run folder: {}", run.display())?;
+    writeln!(std::io::stderr(), "run folder: {}", folder.path().display())?;
     // Ranks have a GPU each; one more is nobody's to take.
     let generator_device = match &lead.ranks {
         Some(_) => device,
@@ -134,11 +133,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         generator_device,
         lead,
     };
-    let end = conduct(parts).inspect_err(|_| {
-        if is_new {
-            undo_start(&run);
-        }
-    })?;
+    let end = conduct(parts)?;
     if let Device::Cuda(_) = device {
         let (used, taken) = shim::peak_memory(device)?;
         let (used, taken) = (used as f64 / GIB, taken as f64 / GIB);
@@ -147,11 +142,16 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     finish(&end, out)
 }
 
-/// A run that never began leaves no folder, so that the same command can be given again.
-fn undo_start(run: &Path) {
-    if let Err(error) = RunFolder::undo_start(run) {
-        // What ended the start is told; this comes on top.
-        let _ = writeln!(std::io::stderr(), "{error}");
+/// A run that never began leaves no folder, so that the same command can be given again. One that has
+/// begun is left as it is.
+struct UndoStart(PathBuf);
+
+impl Drop for UndoStart {
+    fn drop(&mut self) {
+        if let Err(error) = RunFolder::undo_start(&self.0) {
+            // What ended the start is told; this comes on top.
+            let _ = writeln!(std::io::stderr(), "{error}");
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Why a run ended other than it should.
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use scalerl_journal::JournalError;
 use scalerl_rollout::{GeneratorError, GroupId, PolicyVersion, TrainerError};
@@ -34,7 +34,9 @@ pub enum EngineError {
     #[error("the step from {from} reports version {reported}")]
     WrongVersion { from: PolicyVersion, reported: PolicyVersion },
     /// Step after step meets groups that cannot be trained on.
-    #[error("{steps} steps in a row met groups that cannot be trained on; the last reason: {reason}")]
+    #[error(
+        "{steps} steps in a row met groups that cannot be trained on; the last reason: {reason}"
+    )]
     Untrainable { steps: usize, reason: String },
     /// Prompts.
     #[error(transparent)]
@@ -48,12 +50,6 @@ pub enum EngineError {
     /// A task panicked.
     #[error("{what} panicked: {reason}")]
     Panicked { what: &'static str, reason: String },
-    /// A run whose history is gone while its checkpoints are there.
-    #[error(
-        "{} is missing or empty, and there are {checkpoints} checkpoints, the newest of step {}",
-        path.display(), newest.0
-    )]
-    EventsLost { path: PathBuf, checkpoints: usize, newest: PolicyVersion },
     /// None of the checkpoints can be used; what is wrong with the newest.
     #[error("none of the {checkpoints} checkpoints is whole; the newest: {source}")]
     NoSoundCheckpoint { checkpoints: usize, source: JournalError },
@@ -80,8 +76,8 @@ impl EngineError {
                 "see why that process ended, then go on with --resume; any number of ranks will do"
             }
             Self::Training(TrainerError::DiskFull { .. }) => {
-                "make room on that disk (or raise the quota), then go on with --resume; the last \
-                 checkpoint is whole"
+                "make room on that disk (or raise the quota), then go on with --resume; what was \
+                 saved before is whole"
             }
             Self::Training(TrainerError::Storage { .. }) => {
                 "check the path, its permissions and the disk, then go on with --resume"
@@ -92,10 +88,6 @@ impl EngineError {
             Self::Untrainable { .. } => {
                 "the groups are in set-aside/ of the run folder: see what is wrong with whoever \
                  wrote or judged them (generator, tokenizer, verifier), then go on with --resume"
-            }
-            Self::EventsLost { .. } => {
-                "restore events.jsonl from a copy; or begin a new run from the newest checkpoint's \
-                 trainer/model (model.path), whose curve begins anew"
             }
             Self::NoSoundCheckpoint { .. } => {
                 "restore one from a copy; or move the checkpoints folder and events.jsonl away to \
@@ -123,7 +115,7 @@ impl EngineError {
     /// Whether the run folder, and not the run, is what cannot be used.
     pub fn is_of_folder(&self) -> bool {
         match self {
-            Self::EventsLost { .. } | Self::NoSoundCheckpoint { .. } | Self::BadState { .. } => true,
+            Self::NoSoundCheckpoint { .. } | Self::BadState { .. } => true,
             Self::Journal(error) => matches!(
                 error,
                 JournalError::Damaged { .. }

@@ -72,6 +72,16 @@ pub struct Damaged {
     pub error: JournalError,
 }
 
+impl Damaged {
+    /// What is wrong, without the name of the checkpoint.
+    pub fn problem(&self) -> String {
+        match &self.error {
+            JournalError::BadCheckpoint { problem, .. } => problem.clone(),
+            error => error.to_string(),
+        }
+    }
+}
+
 impl Checkpoints {
     /// For reading.
     pub fn at(folder: impl Into<PathBuf>) -> Self {
@@ -139,8 +149,8 @@ impl Checkpoints {
 
     /// The name that a damaged checkpoint can be kept under, out of the way of a new one.
     pub fn name_for_damaged(&self, checkpoint: &Checkpoint) -> Result<String, JournalError> {
-        let entries =
-            fs::read_dir(&self.folder).map_err(JournalError::io("read the folder", &self.folder))?;
+        let entries = fs::read_dir(&self.folder)
+            .map_err(JournalError::io("read the folder", &self.folder))?;
         let is_damaged =
             |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(DAMAGED);
         let count = entries.flatten().filter(is_damaged).count();

@@ -2,6 +2,7 @@
 
 use std::{io, path::PathBuf};
 
+use scalerl_rollout::PolicyVersion;
 use thiserror::Error;
 
 /// What can go wrong with a run folder.
@@ -23,6 +24,12 @@ pub enum JournalError {
     /// Another process writes this folder.
     #[error("{} is being written by another process", path.display())]
     Locked { path: PathBuf },
+    /// The history is gone while checkpoints are there: what the run has done cannot be known.
+    #[error(
+        "{} is missing or empty, and there are {checkpoints} checkpoints, the newest of step {}",
+        path.display(), newest.0
+    )]
+    EventsLost { path: PathBuf, checkpoints: usize, newest: PolicyVersion },
     /// A line that is no event, with whole events after it.
     #[error("{}: line {line}: {problem}", path.display())]
     Damaged { path: PathBuf, line: usize, problem: String },
@@ -62,12 +69,16 @@ impl JournalError {
         match self {
             Self::Io { .. } => "check the path, its permissions and the free space",
             Self::DiskFull { .. } => {
-                "make room on that disk (or raise the quota), then go on with --resume; the last \
-                 checkpoint is whole"
+                "make room on that disk (or raise the quota), then go on with --resume; what was \
+                 saved before is whole"
             }
             Self::Exists { .. } => "choose another folder, or go on with --resume",
             Self::NotARun { .. } => "give the folder that `scalerl train` has made",
             Self::Locked { .. } => "wait for that run to end, or stop it first",
+            Self::EventsLost { .. } => {
+                "restore events.jsonl from a copy; or begin a new run from the newest checkpoint's \
+                 trainer/model (model.path), whose curve begins anew"
+            }
             Self::Damaged { .. } => {
                 "the file was changed or the disk has failed; mend or remove that line"
             }

@@ -14,6 +14,7 @@ use crate::{
     checkpoint::Checkpoints,
     durable::{create_folder, remove_unfinished, write_json, write_whole},
     error::JournalError,
+    log::has_events,
     points::{EvaluationPoint, append_point, write_points},
     samples::{Sample, write_samples},
 };
@@ -127,9 +128,17 @@ impl RunFolder {
         Ok(false)
     }
 
-    /// Takes an existing run to go on with, and removes what a killed writer left half done.
+    /// Takes an existing run to go on with, and removes what a killed writer left half done. Refuses
+    /// one whose history is lost.
     pub fn claim(path: &Path) -> Result<Self, JournalError> {
         let folder = Self::open(path)?.locked()?;
+        let (events, checkpoints) = (folder.events(), folder.checkpoints().list()?);
+        if let Some(newest) = checkpoints.last()
+            && !has_events(&events)?
+        {
+            let (checkpoints, newest) = (checkpoints.len(), newest.version);
+            return Err(JournalError::EventsLost { path: events, checkpoints, newest });
+        }
         create_folder(&folder.samples_folder())?;
         remove_unfinished(&folder.path)?;
         remove_unfinished(&folder.samples_folder())?;
@@ -347,6 +356,38 @@ mod tests {
         assert!(path.join("policy.json").exists());
         let error = RunFolder::create(&path, "", &Environment::default()).unwrap_err();
         assert!(matches!(error, JournalError::Exists { .. }));
+    }
+
+    #[test]
+    fn a_lost_or_empty_history_is_refused_where_there_are_checkpoints() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run");
+        let run = start(&path);
+        drop(run);
+        RunFolder::claim(&path).expect("nothing has happened yet");
+        for version in [2, 4] {
+            let checkpoints = Checkpoints::open(path.join("checkpoints")).unwrap();
+            let draft = checkpoints.begin(PolicyVersion(version)).unwrap();
+            draft.write("state.json", b"{}").unwrap();
+            draft.commit().unwrap();
+        }
+        let events = path.join("events.jsonl");
+        let torn = "{\"v\":1,\"at\":1.0,\"type\":\"adop";
+        for text in [None, Some(""), Some(torn), Some("{}\n")] {
+            match text {
+                Some(text) => std::fs::write(&events, text).unwrap(),
+                None => std::fs::remove_file(&events).unwrap(),
+            }
+            let error = RunFolder::claim(&path).unwrap_err();
+            let said = error.to_string();
+            assert!(said.contains("missing or empty, and there are 2 checkpoints"), "{said}");
+            assert!(said.ends_with("the newest of step 4"), "{said}");
+            assert!(error.hint().contains("model.path"), "{}", error.hint());
+            assert_eq!(std::fs::read_to_string(&events).ok().as_deref(), text, "left as it was");
+        }
+        let whole = "{\"v\":1,\"at\":1.0,\"type\":\"adopted\",\"version\":1}\n";
+        std::fs::write(&events, whole).unwrap();
+        RunFolder::claim(&path).unwrap();
     }
 
     #[test]

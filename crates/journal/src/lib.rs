@@ -48,7 +48,7 @@ pub use fleet::{FleetChange, FleetMember, FleetState, FleetTable};
 pub use folder::{Environment, RunFolder};
 pub use history::History;
 pub use ledger::{Ledger, RoleSeconds};
-pub use log::{EventLog, has_events, read_events};
+pub use log::{EventLog, read_events};
 pub use points::{Axis, EvaluationPoint};
 pub use reading::{Reading, Status, Summary};
 pub use samples::{Sample, read_samples};

@@ -22,7 +22,7 @@ pub fn read_events(path: &Path) -> Result<Vec<Event>, JournalError> {
 }
 
 /// Whether a file begins with a whole event.
-pub fn has_events(path: &Path) -> Result<bool, JournalError> {
+pub(crate) fn has_events(path: &Path) -> Result<bool, JournalError> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
@@ -157,7 +157,8 @@ impl EventLog {
 
 /// Copies what follows the whole events to a file of its own, if that is more than one torn line.
 fn keep_tail(path: &Path, tail: &[u8]) -> Result<Option<(String, PathBuf)>, JournalError> {
-    let lines = tail.iter().filter(|byte| **byte == b'\n').count();
+    let lines =
+        tail.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n")).count();
     if lines == 0 {
         return Ok(None);
     }

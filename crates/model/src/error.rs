@@ -24,7 +24,7 @@ pub enum LoadError {
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
     /// No room is left where something is to be written.
-    #[error("disk full: cannot write {}: {source}", path.display())]
+    #[error("disk full: cannot write {}", path.display())]
     DiskFull { path: PathBuf, source: std::io::Error },
     #[error("{}: not valid JSON: {source}", path.display())]
     Json { path: PathBuf, source: serde_json::Error },

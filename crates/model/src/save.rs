@@ -205,9 +205,11 @@ fn copy_companions(from: &Path, to: &Path) -> Result<(), LoadError> {
         if source.is_file() {
             let target = to.join(name);
             // A full disk is the target's; whatever else fails, the source names it.
-            std::fs::copy(&source, &target).map_err(|error| match LoadError::io(&target)(error) {
-                LoadError::Io { source: error, .. } => LoadError::io(&source)(error),
-                full => full,
+            std::fs::copy(&source, &target).map_err(|error| {
+                match LoadError::io(&target)(error) {
+                    LoadError::Io { source: error, .. } => LoadError::io(&source)(error),
+                    full => full,
+                }
             })?;
         }
     }

@@ -73,9 +73,7 @@ pub fn read_tensors(path: &Path) -> Result<Vec<(String, Tensor)>, LoadError> {
 pub(crate) fn broken(path: &Path, error: SafeTensorError) -> LoadError {
     match error {
         SafeTensorError::IoError(error) => LoadError::io(path)(error),
-        other => {
-            LoadError::BrokenWeights { path: path.to_path_buf(), problem: other.to_string() }
-        }
+        other => LoadError::BrokenWeights { path: path.to_path_buf(), problem: other.to_string() },
     }
 }
 

@@ -63,7 +63,7 @@ pub enum BrokenCompletion {
     #[error("it has no tokens, not even one that ends it")]
     Empty,
     #[error(
-        "token {token} has a log-prob of {logprob}; those of sampled tokens lie between \
+        "token {token} has a log-prob of {logprob:?}; those of sampled tokens lie between \
          {LEAST_LOGPROB} and 0, those of injected ones are 0"
     )]
     Logprob { token: usize, logprob: f32 },
@@ -96,9 +96,8 @@ impl Completion {
         }
         let sampled = (0..tokens).filter(|token| !self.is_injected[*token]);
         // What is not a number lies in no range.
-        let is_bad = |token: &usize| {
-            !(LEAST_LOGPROB..=LOGPROB_SLACK).contains(&self.logprobs[*token])
-        };
+        let is_bad =
+            |token: &usize| !(LEAST_LOGPROB..=LOGPROB_SLACK).contains(&self.logprobs[*token]);
         if let Some(token) = { sampled }.find(is_bad) {
             return Err(BrokenCompletion::Logprob { token, logprob: self.logprobs[token] });
         }
@@ -175,7 +174,7 @@ mod tests {
         let cases: [(Change, &str); 9] = [
             (|one| one.logprobs.truncate(2), "3 tokens, 2 log-probs"),
             (|one| one.versions.push(PolicyVersion(5)), "4 versions"),
-            (|one| one.logprobs[2] = -1e30, "token 2 has a log-prob of -1"),
+            (|one| one.logprobs[2] = -1e30, "token 2 has a log-prob of -1e30"),
             (|one| one.logprobs[0] = -64.1, "between -64 and 0"),
             (|one| one.logprobs[0] = f32::NAN, "token 0 has a log-prob of NaN"),
             (|one| one.logprobs[0] = f32::NEG_INFINITY, "token 0 has a log-prob of -inf"),

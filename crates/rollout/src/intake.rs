@@ -112,7 +112,10 @@ fn check_against(
         let range = first..first + injected;
         // In one piece, so the flags that are set are those of the phrase.
         phrase.token_ids.len() == injected
-            && completion.is_injected.get(range.clone()).is_some_and(|flags| !flags.contains(&false))
+            && completion
+                .is_injected
+                .get(range.clone())
+                .is_some_and(|flags| !flags.contains(&false))
             && completion.token_ids[range] == phrase.token_ids
     });
     if is_phrase { Ok(()) } else { Err(BrokenCompletion::Injected) }

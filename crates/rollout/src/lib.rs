@@ -26,9 +26,7 @@ pub mod train;
 pub mod version;
 
 pub use boundary::{Generator, GeneratorError, Trainer, TrainerError, WeightHandle};
-pub use completion::{
-    BrokenCompletion, Completion, FinishReason, LEAST_LOGPROB, LOGPROB_SLACK,
-};
+pub use completion::{BrokenCompletion, Completion, FinishReason, LEAST_LOGPROB, LOGPROB_SLACK};
 pub use group::{Batch, Group, GroupId, Reward, Rollout};
 pub use intake::{BrokenAnswer, Intake, TextOf};
 pub use prompt::{Interruption, Prompt, PromptId, SampleRequest, Sampling};

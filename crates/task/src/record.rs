@@ -1,10 +1,20 @@
 //! Writes state so that it appears whole or not at all.
 
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io::{self, ErrorKind, Write as _};
 use std::path::Path;
 
 use serde::Serialize;
+
+/// Why something could not be written, for a line.
+pub(crate) fn problem(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+            format!("disk full: make room there and give the command again ({error})")
+        }
+        _ => error.to_string(),
+    }
+}
 
 /// Writes JSON to a file beside `path` and moves it there.
 pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {

@@ -14,8 +14,8 @@ use tch::{Kind, TchError, Tensor};
 
 use crate::flops::{SequenceSize, forward_flops};
 use crate::loss::{Tally, Totals, token_loss};
-use crate::trainer::file_error;
 use crate::micro_batch::{MicroBatch, check, length, pieces};
+use crate::trainer::file_error;
 
 /// A model that learns from batches.
 pub(crate) struct Policy {

@@ -456,7 +456,9 @@ mod hostile {
         });
         for _ in 0..4 {
             for id in waiting(&rig, &mut client).await {
-                forged(&id).iter().for_each(|reply| add_answer(&rig, &mut client, reply));
+                for reply in forged(&id) {
+                    add_answer(&rig, &mut client, &reply);
+                }
             }
         }
         let answers = rig.key("answers");
@@ -487,8 +489,7 @@ mod hostile {
         });
         let [id] = &waiting(&rig, &mut client).await[..] else { panic!("one request") };
         let bodies = rig.key("bodies");
-        let body: Vec<u8> =
-            redis::cmd("HGET").arg(&bodies).arg(id).query(&mut client).unwrap();
+        let body: Vec<u8> = redis::cmd("HGET").arg(&bodies).arg(id).query(&mut client).unwrap();
         // Another seed, or prompt, or nothing: whatever is not as it was signed.
         let mut other = body.clone();
         *other.last_mut().unwrap() = b' ';

@@ -349,5 +349,9 @@ fn stopping(mut signals: Receiver<()>) -> (Receiver<()>, Receiver<()>) {
 /// An error of a run, with what to do next. A folder that cannot be used is bad input.
 fn failed(error: EngineError) -> anyhow::Error {
     let hint = error.hint();
-    if error.is_of_folder() { BadInput::new(&error).hint(hint).into() } else { Failed::new(error, hint).into() }
+    if error.is_of_folder() {
+        BadInput::new(&error).hint(hint).into()
+    } else {
+        Failed::new(error, hint).into()
+    }
 }

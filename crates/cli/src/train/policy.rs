@@ -260,9 +260,12 @@ fn warm_up(recipe: &Recipe, start: &Policy, place: &Path, device: Device) -> Res
         let task = examples(recipe).expect("neither a file nor none");
         task.validate().map_err(|error| BadInput::new(&error).hint(error.hint()))?;
         let count = u64::from(settings.steps) * u64::from(settings.examples_per_step);
-        let mut out = BufWriter::new(File::create(&path)?);
-        task.write_sft(settings.seed, count, &mut out)?;
-        out.flush()?;
+        let written = File::create(&path).and_then(|file| {
+            let mut out = BufWriter::new(file);
+            task.write_sft(settings.seed, count, &mut out)?;
+            out.flush()
+        });
+        written.with_context(|| format!("cannot write {}", path.display()))?;
         path
     };
     let options = SftOptions {
@@ -294,7 +297,7 @@ fn warm_up(recipe: &Recipe, start: &Policy, place: &Path, device: Device) -> Res
             line.show(metrics);
         }
     });
-    outcome.map_err(|error| BadInput::new(&error).hint(error.hint()))?;
+    outcome.map_err(crate::sft::failed)?;
     line.finish();
     Ok(())
 }

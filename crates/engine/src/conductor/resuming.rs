@@ -10,7 +10,7 @@ use std::{
 };
 
 use scalerl_journal::{
-    Checkpoint, Damaged, Event, EventLog, History, Ledger, RunFolder, What, has_events,
+    Checkpoint, Checkpoints, Damaged, Event, EventLog, History, Ledger, RunFolder, What,
 };
 use scalerl_rollout::Generator;
 use tokio::{sync::Semaphore, task::JoinSet};
@@ -34,8 +34,9 @@ use crate::{
 impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     /// A conductor for a new run, or for one that goes on from its newest sound checkpoint.
     pub(crate) async fn open(folder: RunFolder, run: Run<G, S, P, R>) -> Result<Self, EngineError> {
-        let start = Start::find(&folder)?;
+        let start = Start::find(&folder.checkpoints())?;
         let (log, lines) = EventLog::open(&folder.events())?;
+        let is_new = lines.is_empty();
         let checkpoints = folder.own_checkpoints()?;
         let history = History::of(lines);
         let settings = Arc::new(run.settings);
@@ -79,12 +80,11 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             work: JoinSet::new(),
             settings,
         };
-        match start {
-            Start::New => conductor.begin()?,
-            Start::From { checkpoint, damaged } => {
-                conductor.resume(&history, checkpoint).await?;
-                conductor.tell_damage(damaged)?;
-            }
+        if is_new {
+            conductor.begin()?;
+        } else {
+            conductor.resume(&history, start.checkpoint).await?;
+            conductor.tell_damage(start.damaged)?;
         }
         conductor.check_budget();
         Ok(conductor)
@@ -179,11 +179,12 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             let (found, reason) = ("events.jsonl".to_owned(), reason.to_owned());
             self.pen.write(What::Damaged { found, reason, kept_as })?;
         }
-        for Damaged { checkpoint, error } in damaged {
+        for one in damaged {
+            let (reason, checkpoint) = (one.problem(), one.checkpoint);
             let name = self.checkpoints.name_for_damaged(&checkpoint)?;
             let (found, kept_as) = (inside(&checkpoint.name()), inside(&name));
             // Said first: a kill in between leaves it to be found again.
-            self.pen.write(What::Damaged { found, reason: error.to_string(), kept_as })?;
+            self.pen.write(What::Damaged { found, reason, kept_as })?;
             self.checkpoints.keep_damaged(&checkpoint, &name)?;
         }
         Ok(())
@@ -249,38 +250,23 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     }
 }
 
-/// Where a run begins.
-enum Start {
-    New,
-    /// From the checkpoint, or from the beginning where there is none yet. Newer ones are damaged.
-    From {
-        checkpoint: Option<Checkpoint>,
-        damaged: Vec<Damaged>,
-    },
+/// Where a run goes on.
+struct Start {
+    /// `None` where it has none yet: it starts over.
+    checkpoint: Option<Checkpoint>,
+    /// Newer ones that cannot be used.
+    damaged: Vec<Damaged>,
 }
 
 impl Start {
-    /// Refuses what cannot be gone on with honestly: a history that is lost, or no checkpoint that is
-    /// whole where there have been some. Changes nothing.
-    fn find(folder: &RunFolder) -> Result<Self, EngineError> {
-        let (path, checkpoints) = (folder.events(), folder.checkpoints());
-        let (has_events, all) = (has_events(&path)?, checkpoints.list()?);
-        let count = all.len();
-        match all.last() {
-            None if !has_events => return Ok(Self::New),
-            Some(newest) if !has_events => {
-                let newest = newest.version;
-                return Err(EngineError::EventsLost { path, checkpoints: count, newest });
-            }
-            _ => {}
-        }
-        let (checkpoint, damaged) = checkpoints.newest_sound(&state::PARTS)?;
+    /// Refuses a run none of whose checkpoints is whole. Changes nothing.
+    fn find(checkpoints: &Checkpoints) -> Result<Self, EngineError> {
+        let (checkpoint, mut damaged) = checkpoints.newest_sound(&state::PARTS)?;
         if checkpoint.is_none() && !damaged.is_empty() {
-            let newest = damaged.into_iter().next().map(|newest| newest.error);
-            let source = newest.expect("there is one");
-            return Err(EngineError::NoSoundCheckpoint { checkpoints: count, source });
+            let (checkpoints, newest) = (damaged.len(), damaged.swap_remove(0));
+            return Err(EngineError::NoSoundCheckpoint { checkpoints, source: newest.error });
         }
-        Ok(Self::From { checkpoint, damaged })
+        Ok(Self { checkpoint, damaged })
     }
 }
 

@@ -52,7 +52,10 @@ pub(super) struct Attempt {
 /// How one try ended without a step.
 enum Trouble {
     /// The data is at fault: which group, where that is known.
-    Refused { group: Option<GroupId>, reason: String },
+    Refused {
+        group: Option<GroupId>,
+        reason: String,
+    },
     Failed(EngineError),
 }
 

@@ -112,7 +112,7 @@ impl FakeGenerator {
         match fault {
             Fault::AbsurdLogprob(at) if request == at => last.logprobs[0] = -1e30,
             Fault::ForeignToken(at) if request == at => last.token_ids[0] = 4_000_000,
-            Fault::OtherText(at) if request == at => last.text = "right, believe me".to_owned(),
+            Fault::OtherText(at) if request == at => last.text.push_str(", believe me"),
             Fault::TooFew(at) if request == at => drop(completions.pop()),
             Fault::Broken(from) if request >= from => last.logprobs[0] = f32::NAN,
             _ => {}

@@ -38,7 +38,7 @@ impl ProblemsChanged {
     /// What to try next, printed by the CLI as a `hint:` line.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::BadRecord { .. } => "restore the file from a copy, or check the disk",
+            Self::BadRecord { .. } => "check the file, its permissions and the free space",
             _ => "resume with the data the run was started with; other data is another run",
         }
     }
@@ -79,14 +79,13 @@ impl ProblemSums {
         let written = crate::record::write_whole(path, text.as_bytes());
         written.map_err(|error| ProblemsChanged::BadRecord {
             path: path.to_owned(),
-            problem: error.to_string(),
+            problem: crate::record::problem(&error),
         })
     }
 
     /// Reads what was recorded.
     pub fn load(path: &Path) -> Result<Self, ProblemsChanged> {
-        let bad =
-            |problem: String| ProblemsChanged::BadRecord { path: path.to_owned(), problem };
+        let bad = |problem: String| ProblemsChanged::BadRecord { path: path.to_owned(), problem };
         let text = fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
         let mut rows = Vec::new();
         for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.starts_with('#')) {

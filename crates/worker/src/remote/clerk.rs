@@ -372,8 +372,7 @@ async fn look_around(
     broker.ask_all::<()>(&keeping).await?;
     find_lost(desk, broker).await?;
     let beats: Vec<Vec<u8>> = broker.ask(cmd("HVALS").arg(desk.session.fleet())).await?;
-    let read =
-        |bytes: &Vec<u8>| desk.session.open::<Beat>(Kind::SignOfLife, bytes, MOST_BEAT).ok();
+    let read = |bytes: &Vec<u8>| desk.session.open::<Beat>(Kind::SignOfLife, bytes, MOST_BEAT).ok();
     desk.book().signs.beats = beats.iter().take(MOST_MEMBERS).filter_map(read).collect();
     Ok(())
 }

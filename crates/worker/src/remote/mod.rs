@@ -87,7 +87,7 @@ impl RemoteError {
             Self::Redis(_) => "see whether the server runs and the password is right",
             Self::Session { .. } => {
                 "start all processes from the same build and with the same SCALERL_TOKEN"
-            },
+            }
             Self::Channel(error) => error.hint(),
             Self::Generator(_) => "see what ended the generator, then start it again",
             Self::Thread(_) => "see how many processes and threads this user may have",

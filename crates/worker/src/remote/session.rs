@@ -59,11 +59,7 @@ pub struct Announcement {
 
 impl Announcement {
     /// A new session.
-    pub fn new(
-        weights: (String, u16),
-        requests_at_once: u32,
-        material: serde_json::Value,
-    ) -> Self {
+    pub fn new(weights: (String, u16), requests_at_once: u32, material: serde_json::Value) -> Self {
         let defaults = super::RemoteOptions::default();
         Self {
             format: FORMAT,
@@ -220,11 +216,10 @@ pub enum Found {
 pub async fn find(broker: &mut Broker, name: &str, token: &Token) -> Result<Found, RemoteError> {
     let bytes: Option<Vec<u8>> = broker.ask(cmd("GET").arg(key(name))).await?;
     let Some(bytes) = bytes else { return Ok(Found::Nothing) };
-    let found: Announcement =
-        match open(token, (ANNOUNCEMENT, name), &bytes, MOST_ANNOUNCEMENT) {
-            Ok(found) => found,
-            Err(error) => return Ok(Found::Unusable { reason: error.to_string() }),
-        };
+    let found: Announcement = match open(token, (ANNOUNCEMENT, name), &bytes, MOST_ANNOUNCEMENT) {
+        Ok(found) => found,
+        Err(error) => return Ok(Found::Unusable { reason: error.to_string() }),
+    };
     if found.format != FORMAT {
         let reason = format!("format {}, this release speaks {FORMAT}", found.format);
         return Ok(Found::Unusable { reason });

@@ -159,7 +159,10 @@ mod tests {
         assert_eq!(source.read().unwrap(), Some(own.token.clone()));
         let again = OwnToken::of(run.path()).unwrap();
         assert_eq!(again.token, own.token, "generators that wait know their trainer again");
-        assert!(own.way_in("x").contains("--token-file") && !own.way_in("x").contains(own.token.secret()));
+        assert!(
+            own.way_in("x").contains("--token-file")
+                && !own.way_in("x").contains(own.token.secret())
+        );
         own.forget();
         assert_eq!(source.read().unwrap(), None);
         fs::write(&path, "short").unwrap();

@@ -118,11 +118,12 @@ fn an_answer_is_good_for_its_own_request_only() {
     assert_eq!(desk.pending(), 1);
 }
 
+type IsRight = fn(&GeneratorError) -> bool;
+
 #[test]
 fn an_answer_of_no_use_is_asked_for_again_under_another_id_and_then_fails() {
     let refused = || Outcome::Refused { reason: "too warm".into() };
     let too_long = || Outcome::TooLong { asked: 9, limit: 1 };
-    type IsRight = fn(&GeneratorError) -> bool;
     let cases: [(fn() -> Outcome, IsRight); 4] = [
         (refused, |error| matches!(error, GeneratorError::Refused { .. })),
         (too_long, |error| matches!(error, GeneratorError::TooLong { asked: 9, limit: 1 })),
@@ -144,7 +145,9 @@ fn an_answer_of_no_use_is_asked_for_again_under_another_id_and_then_fails() {
             if attempt < ATTEMPTS {
                 assert_ne!(id(&desk), own, "another id");
                 // Said again and again, it counts once.
-                answers.iter().for_each(|answer| desk.settle(answer));
+                for answer in &answers {
+                    desk.settle(answer);
+                }
                 assert!(taken(&mut place).is_none(), "attempt {attempt}");
             }
         }
