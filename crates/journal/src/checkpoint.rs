@@ -147,21 +147,25 @@ impl Checkpoints {
         Ok(Draft { version, aside, path, parent: self.folder.clone() })
     }
 
-    /// The name that a damaged checkpoint can be kept under, out of the way of a new one.
-    pub fn name_for_damaged(&self, checkpoint: &Checkpoint) -> Result<String, JournalError> {
+    /// Refuses to keep so many more damaged checkpoints where there are enough already.
+    pub fn may_keep_damaged(&self, more: usize) -> Result<(), JournalError> {
         let entries = fs::read_dir(&self.folder)
             .map_err(JournalError::io("read the folder", &self.folder))?;
         let is_damaged =
             |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(DAMAGED);
         let count = entries.flatten().filter(is_damaged).count();
-        if count >= MOST_DAMAGED {
-            return Err(JournalError::TooManyDamaged { path: self.folder.clone(), count });
+        if more > 0 && count + more > MOST_DAMAGED {
+            return Err(JournalError::TooManyDamaged { path: self.folder.clone(), count, more });
         }
+        Ok(())
+    }
+
+    /// The name that a damaged checkpoint can be kept under, out of the way of a new one.
+    pub fn name_for_damaged(&self, checkpoint: &Checkpoint) -> String {
         let first = format!("{DAMAGED}{}", checkpoint.name());
-        let others = (2..=MOST_DAMAGED + 1).map(|number| format!("{first}.{number}"));
+        let others = (2..=u32::MAX).map(|number| format!("{first}.{number}"));
         let mut names = std::iter::once(first.clone()).chain(others);
-        let free = names.find(|name| !self.folder.join(name).exists());
-        Ok(free.unwrap_or(first))
+        names.find(|name| !self.folder.join(name).exists()).unwrap_or(first)
     }
 
     /// Keeps a damaged checkpoint under another name.

@@ -46,8 +46,8 @@ pub enum JournalError {
     #[error("checkpoint {}: {problem}", path.display())]
     BadCheckpoint { path: PathBuf, problem: String },
     /// So many damaged checkpoints were kept that the next would fill the disk.
-    #[error("{} holds {count} damaged checkpoints already", path.display())]
-    TooManyDamaged { path: PathBuf, count: usize },
+    #[error("{} holds {count} damaged checkpoints already, and there are {more} more", path.display())]
+    TooManyDamaged { path: PathBuf, count: usize, more: usize },
 }
 
 impl JournalError {

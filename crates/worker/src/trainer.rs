@@ -146,3 +146,28 @@ pub(crate) fn file_error(folder: &Path, error: LoadError) -> TrainerError {
         error => storage(folder, error.to_string()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn a_full_disk_stays_one_on_its_way_to_the_engine() {
+        let full = || LoadError::DiskFull {
+            path: "weights/v1/model.safetensors".into(),
+            source: ErrorKind::StorageFull.into(),
+        };
+        let folder = Path::new("weights/v1");
+        for error in
+            [file_error(folder, full()), checkpoint_error(folder, CheckpointError::File(full()))]
+        {
+            let said = error.to_string();
+            assert!(said.starts_with("disk full: cannot write weights/v1/model.saf"), "{said}");
+            assert!(matches!(error, TrainerError::DiskFull { .. }), "{error:?}");
+        }
+        let other = file_error(folder, LoadError::NoWeights { path: folder.into() });
+        assert!(matches!(other, TrainerError::Storage { .. }), "{other:?}");
+    }
+}

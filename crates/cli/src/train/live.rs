@@ -235,8 +235,11 @@ pub(crate) fn is_round(count: u64) -> bool {
 
 fn set_aside(count: u64, group: GroupId, reason: &str, file: Option<&str>) -> String {
     let kept = file.map_or_else(String::new, |file| format!("; its completions are in {file}"));
-    let further = if count == 1 { " (the report counts further ones)" } else { "" };
-    format!("{count} groups set aside: group {}: {reason}{kept}{further}", group.0)
+    let of_group = format!("group {}: {reason}{kept}", group.0);
+    match count {
+        1 => format!("set aside {of_group} (the report counts further ones)"),
+        _ => format!("{count} groups set aside by now, the last: {of_group}"),
+    }
 }
 
 /// Device-hours for a reader; runs of minutes are told in seconds.

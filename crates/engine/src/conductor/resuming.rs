@@ -181,7 +181,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         }
         for one in damaged {
             let (reason, checkpoint) = (one.problem(), one.checkpoint);
-            let name = self.checkpoints.name_for_damaged(&checkpoint)?;
+            let name = self.checkpoints.name_for_damaged(&checkpoint);
             let (found, kept_as) = (inside(&checkpoint.name()), inside(&name));
             // Said first: a kill in between leaves it to be found again.
             self.pen.write(What::Damaged { found, reason, kept_as })?;
@@ -259,13 +259,14 @@ struct Start {
 }
 
 impl Start {
-    /// Refuses a run none of whose checkpoints is whole. Changes nothing.
+    /// Refuses a run none of whose checkpoints is whole, or too many of them damaged. Changes nothing.
     fn find(checkpoints: &Checkpoints) -> Result<Self, EngineError> {
         let (checkpoint, mut damaged) = checkpoints.newest_sound(&state::PARTS)?;
         if checkpoint.is_none() && !damaged.is_empty() {
             let (checkpoints, newest) = (damaged.len(), damaged.swap_remove(0));
             return Err(EngineError::NoSoundCheckpoint { checkpoints, source: newest.error });
         }
+        checkpoints.may_keep_damaged(damaged.len())?;
         Ok(Self { checkpoint, damaged })
     }
 }

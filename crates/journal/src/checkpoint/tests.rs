@@ -118,15 +118,18 @@ fn damaged_checkpoints_are_kept_out_of_the_way_until_there_are_too_many() {
     let checkpoints = Checkpoints::open(folder.path()).unwrap();
     for number in 0..MOST_DAMAGED {
         let checkpoint = draft(&checkpoints, 2).commit().unwrap();
-        let name = checkpoints.name_for_damaged(&checkpoint).unwrap();
+        checkpoints.may_keep_damaged(1).unwrap();
+        let name = checkpoints.name_for_damaged(&checkpoint);
         checkpoints.keep_damaged(&checkpoint, &name).unwrap();
         assert!(versions(&checkpoints).is_empty(), "it is no checkpoint any more");
         let kept = folder.path().join(&name).join("trainer/weights");
         assert_eq!(fs::read(kept).unwrap(), [7; 4096], "{name}, number {number}");
     }
-    let next = draft(&checkpoints, 2).commit().unwrap();
-    let error = checkpoints.name_for_damaged(&next).unwrap_err();
-    assert!(matches!(error, JournalError::TooManyDamaged { count: MOST_DAMAGED, .. }), "{error}");
+    checkpoints.may_keep_damaged(0).unwrap();
+    let error = checkpoints.may_keep_damaged(1).unwrap_err();
+    let count = MOST_DAMAGED;
+    assert!(matches!(error, JournalError::TooManyDamaged { count: found, .. } if found == count));
+    assert!(error.hint().contains("the disk may be failing"), "{}", error.hint());
 }
 
 #[test]

@@ -22,6 +22,7 @@
 
 mod broker;
 mod clerk;
+mod desk;
 mod intake;
 mod serve;
 mod session;

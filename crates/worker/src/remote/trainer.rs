@@ -9,7 +9,8 @@ use scalerl_rollout::{
 };
 use tokio::task::JoinHandle;
 
-use super::clerk::{self, Desk};
+use super::clerk;
+use super::desk::Desk;
 use super::session::{Announcement, Session, announce};
 use super::wire::{Beat, MOST_REQUEST, encode};
 use super::{Broker, RemoteError};

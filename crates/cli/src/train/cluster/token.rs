@@ -73,10 +73,12 @@ pub(crate) struct OwnToken {
 impl OwnToken {
     /// From the variable, from what a killed process of this run has left, or a new one.
     pub(crate) fn of(run: &Path) -> Result<Self> {
+        let path = run.join(FILE);
         if let Some(token) = of_environment()? {
+            // Left by an earlier process that had none given: it opens nothing any more.
+            let _ = fs::remove_file(&path);
             return Ok(Self { token, file: None });
         }
-        let path = run.join(FILE);
         let token = match read(&path)? {
             Some(token) => token,
             None => Token::random().context("no random numbers")?,

@@ -161,7 +161,7 @@ impl Watch {
             if is_round(self.refused) {
                 let count = self.refused;
                 // A closed standard error must not end the run.
-                let _ = writeln!(std::io::stderr(), "{count} answers were not used: {reason}");
+                let _ = writeln!(std::io::stderr(), "answer number {count} not used: {reason}");
             }
         }
         changes
