@@ -64,9 +64,7 @@ impl std::error::Error for Failed {
 const FULL: &str = "disk full: make room there (or raise the quota), then give the command again";
 
 fn is_disk_full(cause: &(dyn std::error::Error + 'static)) -> bool {
-    let kind = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
-    let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::FileTooLarge];
-    kind.is_some_and(|kind| full.contains(&kind))
+    cause.downcast_ref::<std::io::Error>().is_some_and(scalerl_files::is_disk_full)
 }
 
 /// Prints a failure and gives its exit code.

@@ -9,16 +9,16 @@
 
 use scalerl_journal::{BatchReport, Fate, GroupReport};
 use scalerl_objective::plan::PlanReport;
-use scalerl_rollout::{Batch, Completion, Group, GroupId, PolicyVersion};
+use scalerl_rollout::{Batch, Completion, DrawnPrompt, Group, GroupId, PolicyVersion};
 use serde::{Deserialize, Serialize};
 
-use crate::{sampling::Judged, slots::Slot, source::Handout};
+use crate::{sampling::Judged, slots::Slot};
 
 /// A group that has a slot and is being sampled, or is about to be.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     pub(crate) id: GroupId,
-    pub(crate) handout: Handout,
+    pub(crate) drawn: DrawnPrompt,
     /// The generator's version when it was admitted.
     pub(crate) admitted: PolicyVersion,
     pub(crate) slot: Slot,
@@ -57,7 +57,8 @@ pub(crate) enum Stage {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SavedGroup {
     pub(crate) id: GroupId,
-    pub(crate) handout: Handout,
+    #[serde(rename = "handout")]
+    pub(crate) drawn: DrawnPrompt,
     pub(crate) admitted: PolicyVersion,
     pub(crate) stage: Stage,
     pub(crate) judged: Option<Judged>,
@@ -67,7 +68,7 @@ impl Ticket {
     pub(crate) fn saved(&self) -> SavedGroup {
         SavedGroup {
             id: self.id,
-            handout: self.handout.clone(),
+            drawn: self.drawn.clone(),
             admitted: self.admitted,
             stage: Stage::InFlight,
             judged: None,
@@ -83,7 +84,7 @@ impl Ready {
     pub(crate) fn group(&self) -> Group {
         Group {
             id: self.ticket.id,
-            prompt: self.ticket.handout.prompt.clone(),
+            prompt: self.ticket.drawn.prompt.clone(),
             rollouts: self.judged.rollouts.clone(),
         }
     }
@@ -98,16 +99,18 @@ impl Ready {
         let count = |is: fn(&Completion) -> bool| {
             rollouts.iter().filter(|rollout| is(&rollout.completion)).count() as u32
         };
+        let rewards: f64 = rollouts.iter().map(|rollout| rollout.reward.value).sum();
         let versions = || rollouts.iter().flat_map(|rollout| &rollout.completion.versions);
         GroupReport {
             group: self.ticket.id,
-            prompt: self.ticket.handout.prompt.id.clone(),
-            place: self.ticket.handout.place,
+            prompt: self.ticket.drawn.prompt.id.clone(),
+            draw: self.ticket.drawn.draw,
             admitted: self.ticket.admitted,
             versions: versions().min().copied().zip(versions().max().copied()),
             passed: self.passed(),
             judged: rollouts.len() as u32,
             failed: self.judged.failures.len() as u32,
+            mean_reward: (!rollouts.is_empty()).then(|| rewards / rollouts.len() as f64),
             truncated: count(Completion::is_truncated),
             interrupted: count(Completion::is_interrupted),
             tokens: self.judged.tokens,
@@ -131,9 +134,9 @@ impl Formed {
         let place = group.and_then(|id| self.ready.iter().position(|ready| ready.ticket.id == id));
         let range = place.map_or(0..self.ready.len(), |place| place..place + 1);
         let out = self.ready.drain(range).map(|Ready { ticket, judged }| {
-            let Ticket { id, handout, admitted, slot } = ticket;
+            let Ticket { id, drawn, admitted, slot } = ticket;
             self.padding.push(slot);
-            SavedGroup { id, handout, admitted, stage: Stage::Pooled, judged: Some(judged) }
+            SavedGroup { id, drawn, admitted, stage: Stage::Pooled, judged: Some(judged) }
         });
         out.collect()
     }

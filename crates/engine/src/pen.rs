@@ -65,8 +65,8 @@ impl Pen {
         self.write(What::SetAside {
             version,
             group: group.id,
-            prompt: group.handout.prompt.id.clone(),
-            place: group.handout.place,
+            prompt: group.drawn.prompt.id.clone(),
+            draw: group.drawn.draw,
             reason: reason.to_owned(),
             file,
         })

@@ -1,8 +1,8 @@
 //! From paths to bytes: files, folders of event files, run folders of `scalerl train`, and what is
-//! refused before it is read.
+//! refused before it is read. What counts as a file is said in `scalerl-files`.
 
 use std::fs;
-use std::io::Read;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::error::IngestError;
@@ -90,17 +90,18 @@ fn gather(
     Ok(())
 }
 
-/// Reads a whole file that is small enough. The size is not asked for beforehand: pipes and
-/// devices have none.
+/// Reads a whole file, or the pipe of `<(command)`, that is small enough.
 pub(crate) fn load(path: &Path) -> Result<Vec<u8>, IngestError> {
-    let unreadable = |source| IngestError::Unreadable { path: path.to_owned(), source };
-    let file = fs::File::open(path).map_err(unreadable)?;
-    let mut bytes = Vec::new();
-    file.take(LARGEST_FILE + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > LARGEST_FILE {
-        return Err(IngestError::TooLarge { path: path.to_owned(), limit: LARGEST_FILE });
-    }
-    Ok(bytes)
+    let bytes = scalerl_files::open_input(path)
+        .and_then(|file| scalerl_files::read_whole(file, LARGEST_FILE));
+    bytes.map_err(|source| {
+        let path = path.to_owned();
+        match source.kind() {
+            ErrorKind::FileTooLarge => IngestError::TooLarge { path, limit: LARGEST_FILE },
+            ErrorKind::InvalidInput => IngestError::NotAFile { path, source },
+            _ => IngestError::Unreadable { path, source },
+        }
+    })
 }
 
 /// The name of a run that has no other: the file's without its last extension.

@@ -149,12 +149,15 @@ impl Checkpoints {
 
     /// Refuses to keep so many more damaged checkpoints where there are enough already.
     pub fn may_keep_damaged(&self, more: usize) -> Result<(), JournalError> {
+        if more == 0 {
+            return Ok(());
+        }
         let entries = fs::read_dir(&self.folder)
             .map_err(JournalError::io("read the folder", &self.folder))?;
         let is_damaged =
             |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(DAMAGED);
         let count = entries.flatten().filter(is_damaged).count();
-        if more > 0 && count + more > MOST_DAMAGED {
+        if count + more > MOST_DAMAGED {
             return Err(JournalError::TooManyDamaged { path: self.folder.clone(), count, more });
         }
         Ok(())
@@ -206,7 +209,7 @@ impl Checkpoint {
     fn verify_parts(&self, parts: &[&str]) -> Result<(), JournalError> {
         let bad =
             |problem: String| JournalError::BadCheckpoint { path: self.path.clone(), problem };
-        let text = fs::read(self.path.join(MANIFEST))
+        let text = scalerl_files::read(&self.path.join(MANIFEST), scalerl_files::TABLE)
             .map_err(|error| bad(format!("{MANIFEST} cannot be read: {error}")))?;
         let manifest: Manifest =
             serde_json::from_slice(&text).map_err(|error| bad(format!("{MANIFEST}: {error}")))?;
@@ -343,7 +346,7 @@ fn walk(
 }
 
 fn digest(path: &Path) -> Result<(u64, String), std::io::Error> {
-    let mut file = File::open(path)?;
+    let mut file = scalerl_files::open(path)?;
     let (mut hasher, mut bytes) = (Sha256::new(), 0);
     let mut buffer = vec![0; 1 << 20];
     loop {

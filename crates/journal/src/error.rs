@@ -56,11 +56,12 @@ impl JournalError {
         path: impl Into<PathBuf>,
     ) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
-        move |source| match source.kind() {
-            io::ErrorKind::StorageFull
-            | io::ErrorKind::QuotaExceeded
-            | io::ErrorKind::FileTooLarge => Self::DiskFull { act, path, source },
-            _ => Self::Io { act, path, source },
+        move |source| {
+            if scalerl_files::is_disk_full(&source) {
+                Self::DiskFull { act, path, source }
+            } else {
+                Self::Io { act, path, source }
+            }
         }
     }
 

@@ -24,7 +24,7 @@ const BEFORE_THE_FIRST_EVENT: [&str; 10] = [
     "environment.json",
     "recipe.toml",
     "held_out.json",
-    "problems.sums",
+    "problems.fingerprints",
     "policy.json",
     "fleet.json",
     "session.token",
@@ -149,7 +149,8 @@ impl RunFolder {
     /// as `recipe.before-N.toml`.
     pub fn amend_recipe(&self, recipe: &str) -> Result<(), JournalError> {
         let path = self.recipe();
-        let before = fs::read_to_string(&path).map_err(JournalError::io("read", &path))?;
+        let before = scalerl_files::read_to_string(&path, scalerl_files::DOCUMENT)
+            .map_err(JournalError::io("read", &path))?;
         if before == recipe {
             return Ok(());
         }

@@ -23,7 +23,7 @@ pub fn read_events(path: &Path) -> Result<Vec<Event>, JournalError> {
 
 /// Whether a file begins with a whole event.
 pub(crate) fn has_events(path: &Path) -> Result<bool, JournalError> {
-    let file = match File::open(path) {
+    let file = match scalerl_files::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(JournalError::io("open", path)(error)),
@@ -40,7 +40,7 @@ fn read_whole(path: &Path) -> Result<(Vec<Event>, u64), JournalError> {
 
 /// The bytes of a file; none where there is no file.
 fn read_bytes(path: &Path) -> Result<Vec<u8>, JournalError> {
-    match std::fs::read(path) {
+    match scalerl_files::read(path, u64::MAX) {
         Ok(bytes) => Ok(bytes),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(JournalError::io("read", path)(error)),

@@ -7,7 +7,7 @@
 //! The rivals on the same points: the authors' grid fit, the power law, and "nothing changes", the
 //! mean of the last three evaluations of the first half.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use rayon::prelude::*;
 use scalerl_curve::Method;
@@ -194,7 +194,7 @@ pub fn merge(mut old: Vec<Row>, new: Vec<Row>) -> Vec<Row> {
 
 /// Reads a ledger; one that does not exist is empty.
 pub fn read(path: &Path) -> Result<Vec<Row>, StudyError> {
-    let bytes = match fs::read(path) {
+    let bytes = match scalerl_files::read(path, scalerl_files::TABLE) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(StudyError::io("read", path)(error)),

@@ -1,18 +1,17 @@
 //! Writes state so that it appears whole or not at all.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{self, Write as _};
 use std::path::Path;
 
 use serde::Serialize;
 
 /// Why something could not be written, for a line.
 pub(crate) fn problem(error: &io::Error) -> String {
-    match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
-            format!("disk full: make room there and give the command again ({error})")
-        }
-        _ => error.to_string(),
+    if scalerl_files::is_disk_full(error) {
+        format!("disk full: make room there and give the command again ({error})")
+    } else {
+        error.to_string()
     }
 }
 

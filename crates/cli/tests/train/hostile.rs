@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use scalerl_journal::{Checkpoint, What};
-use scalerl_task::synthetic::{SyntheticConfig, chain::ChainConfig};
+use scalerl_task::synthetic::{Synthetic, chain::Chain};
 use serde_json::{Value, json};
 
 use crate::bench::{
@@ -134,12 +134,11 @@ type Change = fn(usize) -> Option<(&'static str, Value)>;
 
 /// Rows of the small task as a file, with a column that a verifier might read.
 fn write_rows(path: &Path, change: Change) {
-    let operations = (1, 3);
-    let task = SyntheticConfig::Chain(ChainConfig { operations, ..ChainConfig::default() });
+    let task = Synthetic::Chain(Chain { operations: (1, 3), ..Chain::default() });
     let mut text = String::new();
-    for (row, prompt) in task.prompts(1, 200).unwrap().into_iter().enumerate() {
+    for (row, problem) in task.problems("chains", 1, 200).unwrap().into_iter().enumerate() {
         let mut value = json!({
-            "prompt": prompt.text(), "answer": prompt.question.answer, "tests": [row, row + 1],
+            "prompt": problem.text(), "answer": problem.answer, "tests": [row, row + 1],
         });
         if let Some((column, other)) = change(row) {
             value[column] = other;
@@ -263,7 +262,7 @@ fn a_start_that_failed_or_was_killed_before_its_first_event_does_not_block_the_n
     }
     fs::write(path.join("policy.json"), "{\"folder\":\"/nowhere\",\"random\":null}").unwrap();
     fs::write(path.join("held_out.json"), "{}").unwrap();
-    fs::write(path.join("problems.sums"), "nonsense\n").unwrap();
+    fs::write(path.join("problems.fingerprints"), "nonsense\n").unwrap();
     succeed(train("scalerl", run, &with(&["budget.steps=1"])));
     audit(&reading(run), 8);
     assert_refused(&said(train("scalerl", run, &with(&["budget.steps=1"]))), &["--resume"]);

@@ -9,19 +9,14 @@
 
 use scalerl_journal::What;
 use scalerl_recipe::WhenUnstable;
-use scalerl_rollout::{Generator, PolicyVersion, StepReport, TrainerError, WeightHandle};
+use scalerl_rollout::{
+    Generator, Grader, PolicyVersion, PromptSource, StepReport, TrainerError, WeightHandle,
+};
 use tokio::time::timeout;
 
 use super::stepping::{Attempt, Refused, Stepped, step_over};
 use super::{Conductor, Done, Ending, SeatUse};
-use crate::{
-    error::EngineError,
-    groups::Formed,
-    meter::Role,
-    seat::Seat,
-    settings::Settings,
-    source::{Grader, PromptSource},
-};
+use crate::{error::EngineError, groups::Formed, meter::Role, seat::Seat, settings::Settings};
 use scalerl_journal::StopReason;
 
 /// Steps in a row with groups that cannot be trained on before the run ends: one bad group is set
