@@ -25,6 +25,7 @@ mod relation;
 mod scalar;
 mod words;
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use num_bigint::BigInt;
@@ -33,10 +34,11 @@ use num_traits::Zero;
 use crate::expr::{Comparator, Expr};
 use crate::read::{is_only_symbols, parse};
 
+pub(crate) use self::budget::Spent;
 pub(crate) use self::evaluated::is_number;
 pub(crate) use self::words::is_words;
 
-use self::budget::{Budget, Spent};
+use self::budget::Budget;
 use self::collection::compare_collections;
 use self::exact::exact;
 use self::logic::compare_logic;
@@ -96,7 +98,14 @@ pub(crate) struct Comparison<'a> {
     pub(crate) budget: &'a Budget,
 }
 
-pub(crate) fn compare(gold: &Expr, pred: &Expr, rules: Rules, steps: u64, time: Duration) -> Same {
+/// Whether both mean the same, within so many steps and so much time.
+pub(crate) fn compare(
+    gold: &Expr,
+    pred: &Expr,
+    rules: Rules,
+    steps: u64,
+    time: Duration,
+) -> Result<Same, Spent> {
     let budget = Budget::new(steps, time);
     let comparison = Comparison { rules, budget: &budget };
     let renamed;
@@ -105,8 +114,8 @@ pub(crate) fn compare(gold: &Expr, pred: &Expr, rules: Rules, steps: u64, time: 
         renamed = with_names_of(pred, gold);
         pred = &renamed;
     }
-    let result = comparison.same(gold, pred).unwrap_or(Same::Unknown);
-    if budget.is_spent() { Same::Unknown } else { result }
+    let same = comparison.same(gold, pred)?;
+    if budget.is_spent() { Err(Spent) } else { Ok(same) }
 }
 
 impl Comparison<'_> {
@@ -115,8 +124,8 @@ impl Comparison<'_> {
         if gold == pred {
             return Ok(Same::Yes);
         }
-        let (gold, pred) = Self::unwrap_equations(gold, pred);
-        let (gold, pred) = (&gold, &pred);
+        let (gold, pred) = unwrap_equations(gold, pred);
+        let (gold, pred) = (&*gold, &*pred);
         if self.rules.evaluated && !self.is_worked_out(gold, pred)? {
             return Ok(Same::No);
         }
@@ -129,11 +138,11 @@ impl Comparison<'_> {
         if is_relation(gold) || is_relation(pred) {
             return compare_relations(self, gold, pred);
         }
-        let (gold_signs, pred_signs) = (gold.signs(), pred.signs());
-        if gold_signs.len() > 1 || pred_signs.len() > 1 {
-            let gold = if gold.is_collection() { gold.clone() } else { Expr::List(gold_signs) };
-            let pred = if pred.is_collection() { pred.clone() } else { Expr::List(pred_signs) };
-            return compare_collections(self, &gold, &pred);
+        if gold.has_signs() || pred.has_signs() {
+            let opened = |expr: &Expr| {
+                if expr.is_collection() { expr.clone() } else { Expr::List(expr.signs()) }
+            };
+            return compare_collections(self, &opened(gold), &opened(pred));
         }
         if gold.is_collection() || pred.is_collection() {
             return compare_collections(self, gold, pred);
@@ -179,6 +188,9 @@ impl Comparison<'_> {
             return Ok(Same::Yes);
         }
         // `2X` for `2x`, unless an answer uses both cases as different names.
+        if !has_capitals(gold) && !has_capitals(pred) {
+            return Ok(same);
+        }
         let (lower_gold, lower_pred) = (lowercase(gold), lowercase(pred));
         let keeps_names = |a: &Expr, b: &Expr| a.symbols().len() == b.symbols().len();
         if (&lower_gold, &lower_pred) != (gold, pred)
@@ -235,23 +247,25 @@ impl Comparison<'_> {
         }
         Ok(same)
     }
-
-    /// Shortens `x = 1 + 1 = 2` to `x = 2` and takes the value where only one side names it.
-    fn unwrap_equations(gold: &Expr, pred: &Expr) -> (Expr, Expr) {
-        let (mut gold, mut pred) = (shortened(gold), shortened(pred));
-        if is_equation(&pred) && !is_equation(&gold) {
-            pred = last_term(pred);
-        } else if is_assignment(&gold) && !is_equation(&pred) {
-            gold = last_term(gold);
-        }
-        (gold, pred)
-    }
 }
 
-fn as_quotient(expr: &Expr) -> Expr {
+/// Shortens `x = 1 + 1 = 2` to `x = 2` and takes the value where only one side names it.
+fn unwrap_equations<'a>(gold: &'a Expr, pred: &'a Expr) -> (Cow<'a, Expr>, Cow<'a, Expr>) {
+    if is_equation(pred) && !is_equation(gold) {
+        return (shortened(gold), Cow::Borrowed(last_term(pred)));
+    }
+    if is_assignment(gold) && !is_equation(pred) {
+        return (Cow::Borrowed(last_term(gold)), shortened(pred));
+    }
+    (shortened(gold), shortened(pred))
+}
+
+fn as_quotient(expr: &Expr) -> Cow<'_, Expr> {
     match expr {
-        Expr::Ratio(items) if items.len() == 2 => items[0].clone().quotient(items[1].clone()),
-        other => other.clone(),
+        Expr::Ratio(items) if items.len() == 2 => {
+            Cow::Owned(items[0].clone().quotient(items[1].clone()))
+        }
+        other => Cow::Borrowed(other),
     }
 }
 
@@ -269,21 +283,26 @@ pub(crate) fn is_assignment(expr: &Expr) -> bool {
     is_equation(expr) && matches!(expr, Expr::Relation(terms, _) if is_only_symbols(&terms[0]))
 }
 
-fn shortened(expr: &Expr) -> Expr {
+fn shortened(expr: &Expr) -> Cow<'_, Expr> {
     match expr {
-        Expr::Relation(terms, _) if terms.len() > 2 && is_assignment(expr) => Expr::Relation(
-            vec![terms[0].clone(), terms[terms.len() - 1].clone()],
-            vec![Comparator::Equal],
-        ),
-        other => other.clone(),
+        Expr::Relation(terms, _) if terms.len() > 2 && is_assignment(expr) => {
+            let ends = vec![terms[0].clone(), last_term(expr).clone()];
+            Cow::Owned(Expr::Relation(ends, vec![Comparator::Equal]))
+        }
+        other => Cow::Borrowed(other),
     }
 }
 
-pub(crate) fn last_term(expr: Expr) -> Expr {
+/// The right side of an equation.
+pub(crate) fn last_term(expr: &Expr) -> &Expr {
     match expr {
-        Expr::Relation(mut terms, _) => terms.pop().unwrap_or(Expr::List(Vec::new())),
+        Expr::Relation(terms, _) => terms.last().unwrap_or(expr),
         other => other,
     }
+}
+
+fn has_capitals(expr: &Expr) -> bool {
+    expr.any(&|node| matches!(node, Expr::Symbol(name) if name.contains(char::is_uppercase)))
 }
 
 fn lowercase(expr: &Expr) -> Expr {
@@ -310,4 +329,76 @@ fn with_names_of(pred: &Expr, gold: &Expr) -> Expr {
         },
         other => other,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const RULES: Rules =
+        Rules { decimals: 6, strict: true, relation_for_set: true, evaluated: false };
+
+    /// LaTeX that can mostly be read.
+    fn answer() -> impl Strategy<Value = String> {
+        let atom = prop::sample::select(vec![
+            "1",
+            "2",
+            "12",
+            "0.5",
+            "x",
+            "y",
+            "\\pi",
+            "\\frac{1}{2}",
+            "\\sqrt{3}",
+            "f(x)",
+            "5\\text{ m}",
+            "10^{20}",
+            "\\infty",
+            "3\\%",
+            "\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}",
+        ]);
+        let join = prop::sample::select(vec![
+            "+", "-", "\\cdot ", "/", "^", "=", "<", ",", "\\cup ", ":", "\\pm ", "\\lor ", " ",
+        ]);
+        let wrap = prop::sample::select(vec![
+            ("", ""),
+            ("(", ")"),
+            ("[", "]"),
+            ("\\{", "\\}"),
+            ("\\sin(", ")"),
+            ("|", "|"),
+            ("\\sqrt{", "}"),
+        ]);
+        prop::collection::vec((wrap, atom, join), 1..8).prop_map(|parts| {
+            let mut text = String::new();
+            for ((open, close), atom, join) in parts {
+                text = format!("{open}{text}{atom}{close}{join}");
+            }
+            text + "2"
+        })
+    }
+
+    proptest! {
+        /// What a verdict costs is bounded, and a smaller budget withholds it instead of changing it.
+        #[test]
+        fn a_small_budget_gives_the_same_verdict_or_none(
+            gold in answer(), pred in answer(), steps in 0_u64..3_000, evaluated: bool,
+        ) {
+            let (Ok(gold), Ok(pred)) = (parse(&gold), parse(&pred)) else { return Ok(()) };
+            let rules = Rules { evaluated, ..RULES };
+            let hour = Duration::from_hours(1);
+            let full = compare(&gold, &pred, rules, u64::MAX, hour);
+            if let Ok(same) = compare(&gold, &pred, rules, steps, hour) {
+                prop_assert_eq!(Ok(same), full);
+            }
+        }
+
+        #[test]
+        fn an_answer_equals_itself(text in answer()) {
+            let Ok(value) = parse(&text) else { return Ok(()) };
+            let same = compare(&value, &value, RULES, u64::MAX, Duration::from_hours(1));
+            prop_assert_eq!(same, Ok(Same::Yes));
+        }
+    }
 }

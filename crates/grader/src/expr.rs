@@ -210,15 +210,15 @@ impl Expr {
         Self::Sum(vec![self, other.negated()])
     }
 
-    /// Children, for walks over the whole tree.
-    pub(crate) fn children(&self) -> Vec<&Self> {
+    /// Whether a child passes; the one place that knows where children are.
+    fn any_child<'a>(&'a self, test: &mut dyn FnMut(&'a Self) -> bool) -> bool {
         match self {
             Self::Number(..)
             | Self::Symbol(_)
             | Self::Constant(_)
             | Self::Text(_)
             | Self::NamedSet(_)
-            | Self::Based(..) => Vec::new(),
+            | Self::Based(..) => false,
             Self::Sum(items)
             | Self::Product(items)
             | Self::Function(_, items)
@@ -228,12 +228,24 @@ impl Expr {
             | Self::Tuple(items)
             | Self::Set(items)
             | Self::Logic(_, items)
-            | Self::Relation(items, _) => items.iter().collect(),
-            Self::Matrix(rows) => rows.iter().flatten().collect(),
-            Self::Percent(inner) | Self::Degrees(inner) | Self::Quantity(inner, _) => vec![inner],
-            Self::Power(a, b) | Self::PlusMinus(a, b) | Self::SetOperation(_, a, b) => vec![a, b],
-            Self::Interval { low, high, .. } => vec![low, high],
+            | Self::Relation(items, _) => items.iter().any(test),
+            Self::Matrix(rows) => rows.iter().flatten().any(test),
+            Self::Percent(inner) | Self::Degrees(inner) | Self::Quantity(inner, _) => test(inner),
+            Self::Power(a, b) | Self::PlusMinus(a, b) | Self::SetOperation(_, a, b) => {
+                test(a) || test(b)
+            }
+            Self::Interval { low, high, .. } => test(low) || test(high),
         }
+    }
+
+    /// Children, for walks over the whole tree.
+    pub(crate) fn children(&self) -> Vec<&Self> {
+        let mut children = Vec::new();
+        self.any_child(&mut |child| {
+            children.push(child);
+            false
+        });
+        children
     }
 
     /// The same tree with every node passed through `change`, leaves first.
@@ -291,13 +303,18 @@ impl Expr {
         1 + self.children().iter().map(|child| child.size()).sum::<u64>()
     }
 
+    /// Whether a node passes.
     pub(crate) fn any(&self, test: &dyn Fn(&Self) -> bool) -> bool {
-        test(self) || self.children().iter().any(|child| child.any(test))
+        test(self) || self.any_child(&mut |child| child.any(test))
+    }
+
+    pub(crate) fn has_signs(&self) -> bool {
+        self.any(&|node| matches!(node, Self::PlusMinus(..)))
     }
 
     /// Opens `±`: one tree where there is none, else two (all signs chosen together).
     pub(crate) fn signs(&self) -> Vec<Self> {
-        if !self.any(&|node| matches!(node, Self::PlusMinus(..))) {
+        if !self.has_signs() {
             return vec![self.clone()];
         }
         let plus = self.map(&|node| match node {

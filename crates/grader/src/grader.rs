@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use regex::Regex;
 
-use crate::compare::{self, Rules, Same};
+use crate::compare::{self, Rules, Same, Spent};
 use crate::expr::Expr;
 use crate::find::{
     Extracted, Sources, announced_words, boxed, extract, plain, plain_value, read_latex,
@@ -83,7 +83,17 @@ impl Grader {
     fn numbers(&self, a: &plain::Plain, b: &plain::Plain) -> Verdict {
         match (plain_value(a, ""), plain_value(b, "")) {
             (Some(a), Some(b)) => self.outcome(&a, &b),
-            _ => Verdict::Undecided(Reason::UnreadableBoth),
+            (Some(a), None) => self.unreadable(&a),
+            (None, _) => Verdict::Undecided(Reason::UnreadableGold),
+        }
+    }
+
+    /// A prediction that cannot be read: no number, where a number is asked for.
+    fn unreadable(&self, gold: &Expr) -> Verdict {
+        if self.options.evaluated && compare::is_number(gold) {
+            Verdict::Different
+        } else {
+            Verdict::Undecided(Reason::UnreadablePrediction)
         }
     }
 
@@ -155,11 +165,7 @@ impl Grader {
             _ if !pred.found || pred.text.is_none() => Verdict::Different,
             // Words on both sides that are not the same words.
             (None, None) => words_differ(gold, pred),
-            // What nobody can read is no number.
-            (Some(gold), _) if self.options.evaluated && compare::is_number(gold) => {
-                Verdict::Different
-            }
-            (Some(_), _) => Verdict::Undecided(Reason::UnreadablePrediction),
+            (Some(gold), _) => self.unreadable(gold),
             (None, Some(_)) => Verdict::Undecided(Reason::UnreadableGold),
         }
     }
@@ -173,9 +179,12 @@ impl Grader {
         };
         let time = Duration::from_millis(self.options.timeout_ms);
         match compare::compare(gold, pred, rules, STEPS, time) {
-            Same::Yes => Verdict::Equal,
-            Same::No => Verdict::Different,
-            Same::Unknown => Verdict::Undecided(Reason::Unproven),
+            Ok(Same::Yes) => Verdict::Equal,
+            Ok(Same::No) => Verdict::Different,
+            // A number would have been compared.
+            _ if self.options.evaluated && compare::is_number(gold) => Verdict::Different,
+            Ok(Same::Unknown) => Verdict::Undecided(Reason::Unproven),
+            Err(Spent) => Verdict::Undecided(Reason::OutOfBudget),
         }
     }
 }
@@ -191,14 +200,16 @@ const SHORTEST_REPEATED: usize = 5;
 /// Whether the prediction is a formula of the question that the gold answer is not.
 fn repeats(question: &str, gold: &Extracted, pred: &Extracted) -> bool {
     let (Some(value), Some(text)) = (&pred.value, &pred.read_from) else { return false };
-    if question.is_empty() || !value.has_names() || matches!(value, Expr::Text(_)) {
+    let is_formula = text.len() >= SHORTEST_REPEATED
+        && text.contains(['+', '-', '*', '/', '^', '=', '<', '>', '(', '\\'])
+        && !matches!(value, Expr::Text(_))
+        && value.has_names();
+    if question.is_empty() || !is_formula {
         return false;
     }
     let (question, text) = (without_layout(question), without_layout(text));
     let gold = gold.text.as_deref().map(without_layout).unwrap_or_default();
-    let is_formula = text.len() >= SHORTEST_REPEATED
-        && text.contains(['+', '-', '*', '/', '^', '=', '<', '>', '(', '\\']);
-    is_formula && gold != text && question.contains(&text) && !question.contains(&gold)
+    gold != text && question.contains(&text) && !question.contains(&gold)
 }
 
 fn words_differ(gold: &Extracted, pred: &Extracted) -> Verdict {

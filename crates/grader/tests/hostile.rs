@@ -245,7 +245,11 @@ fn a_long_sum_or_product_is_bounded_by_its_budget() {
 
 #[test]
 fn garbage_never_panics() {
+    let powers = format!("5\\text{{ m{}}}", " squared".repeat(99));
+    let words = format!("5\\text{{{}}}", " million".repeat(99));
     for text in [
+        powers.as_str(),
+        words.as_str(),
         "",
         " ",
         "\\",

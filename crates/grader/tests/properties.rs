@@ -1,4 +1,4 @@
-//! Laws of the mathematical verifier, for any numbers.
+//! Laws of the grader, for any numbers; those of `evaluated` are in `evaluated.rs`.
 
 use proptest::prelude::*;
 use scalerl_grader::{Grader, Verdict};
@@ -81,6 +81,7 @@ proptest! {
                 "\\frac", "{", "}", "(", ")", "[", "]", "\\{", "\\}", "1", "x", "^", "_", "+", "-", "=", "<",
                 ",", ";", "|", "\\sqrt", "\\sin", "\\pm", "\\cup", "\\text{a}", "\\boxed{", "$", "%", "!",
                 "\\begin{pmatrix}", "\\end{pmatrix}", "&", "\\\\", "\\infty", ":", "f", "\\in", ".", "'",
+                "\\lor", "\\ldots", "...", "√", "1e", "9th", " cm", "\\text{ or 3}", "\\phantom", "\\$", "€", " or ", "²",
             ]),
             0..40,
         ),

@@ -125,6 +125,11 @@ impl Running {
         self.child.id()
     }
 
+    /// Whether it had said so when it was last looked at.
+    pub(crate) fn has_started(&self) -> bool {
+        self.has_started
+    }
+
     /// Whether it has ended, by itself or because it broke a bound just now.
     pub(crate) fn poll(&mut self) -> io::Result<bool> {
         if self.end.is_some() {
@@ -163,7 +168,7 @@ impl Running {
         };
         let ending = match ending {
             Ending::Exited if is_over => Ending::TooMuchOutput,
-            Ending::Exited if !is_started => Ending::NotStarted,
+            Ending::Exited | Ending::Dismissed if !is_started => Ending::NotStarted,
             other => other,
         };
         Ok(Finished { ending, status, stdout, stderr })

@@ -81,7 +81,8 @@ impl VerifierError {
             }
             Self::NoSandbox { .. } => {
                 "install bubblewrap (apt-get install bubblewrap) and a python3 that other users \
-                 can read, such as /usr/bin/python3"
+                 can read, such as /usr/bin/python3; what containers and Ubuntu 24.04 need besides \
+                 is in docs/tasks.md, \"The sandbox\""
             }
             Self::NoSecondOpinion { .. } => {
                 "pip install math-verify, and name that interpreter in `python` (--python)"

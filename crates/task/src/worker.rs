@@ -206,7 +206,7 @@ mod tests {
         fn verify(&self, _: &Problem, answer: &Answer) -> Outcome {
             match answer.completion() {
                 "hang" => {
-                    thread::sleep(Duration::from_secs(3));
+                    thread::sleep(Duration::from_hours(1));
                     Outcome::Correct
                 }
                 "panic" => panic!("as asked"),
@@ -227,7 +227,7 @@ mod tests {
             assert!(matches!(ask(&pool, "hang"), Outcome::Error { .. }));
         }
         assert_eq!(ask(&pool, "right"), Outcome::Correct);
-        assert!(start.elapsed() < Duration::from_secs(2));
+        assert!(start.elapsed() < Duration::from_mins(10), "nobody waits for what hangs");
         assert_eq!(
             (pool.counts().timeouts, pool.counts().errors, pool.counts().correct),
             (3, 3, 1)

@@ -137,6 +137,8 @@ fn tests_that_test_nothing_are_an_error_of_the_row() {
     let Some(verifier) = verifier(LIMITS) else { return };
     for (tests, said) in [
         (json!("pass"), "test nothing"),
+        (json!("assert 1 == 1"), "never use the program"),
+        (json!("import random\nrandom.seed(0)"), "never use the program"),
         (json!("def test_it():\n    assert f(1) == 1"), "test nothing"),
         (json!("assert f(1 == 1"), "not Python"),
         (json!("import no_such_module\nassert f(1) == 1"), "no_such_module"),

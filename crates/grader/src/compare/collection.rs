@@ -71,9 +71,9 @@ fn elements(expr: &Expr) -> Vec<Expr> {
 /// `x = 1 ± 2` and `x = {1, 2}` stand for several elements.
 fn opened(item: &Expr) -> Vec<Expr> {
     if is_assignment(item) {
-        let value = last_term(item.clone());
+        let value = last_term(item);
         if let Expr::List(items) | Expr::Set(items) = value {
-            return items;
+            return items.clone();
         }
     }
     item.signs()

@@ -15,6 +15,7 @@ use num_traits::Zero;
 
 use super::budget::{Budget, Spent};
 use super::exact::exact;
+use super::quantity::split_glued;
 use super::{Comparison, is_equation};
 use crate::expr::{Constant, Expr, Function, Written};
 use crate::read::is_only_symbols;
@@ -23,8 +24,8 @@ impl Comparison<'_> {
     /// Whether `pred` is worked out as far as `gold` is.
     pub(super) fn is_worked_out(&self, gold: &Expr, pred: &Expr) -> Result<bool, Spent> {
         if is_number(gold) {
-            // Anything else is no number, whatever its value.
-            return Ok(is_number(pred) || !is_scalar(pred));
+            // Anything else is no number, whatever its value. `439m` may be one with its unit.
+            return Ok(is_number(pred) || split_glued(pred).is_some() || !is_scalar(pred));
         }
         let functions = gold.any(&|node| matches!(node, Expr::Function(..)));
         Ok(has_work(gold, true, self.budget)? || !has_work(pred, functions, self.budget)?)
@@ -44,10 +45,8 @@ pub(crate) fn is_number(expr: &Expr) -> bool {
         Expr::Power(..) => is_power_of_ten(expr),
         // `-10^5`, `3.8 · 10^5`.
         Expr::Product(factors) => match factors.as_slice() {
-            [Expr::Number(_, Written::Integer | Written::Decimal), power @ Expr::Power(..)] => {
-                is_power_of_ten(power)
-            }
-            _ => is_glued(factors),
+            [Expr::Number(_, Written::Integer | Written::Decimal), power] => is_power_of_ten(power),
+            _ => false,
         },
         Expr::Ratio(items) => match items.as_slice() {
             [Expr::Number(a, Written::Integer), Expr::Number(b, Written::Integer)] => {
@@ -57,11 +56,6 @@ pub(crate) fn is_number(expr: &Expr) -> bool {
         },
         _ => false,
     }
-}
-
-/// `439m`: a number with the letter of its unit, or a product; the comparison decides which.
-fn is_glued(factors: &[Expr]) -> bool {
-    matches!(factors, [Expr::Number(_, written), Expr::Symbol(_)] if *written != Written::Worked)
 }
 
 fn is_power_of_ten(expr: &Expr) -> bool {
@@ -127,7 +121,7 @@ fn count_matrices(items: &[Expr]) -> usize {
 fn count_rational(items: &[Expr], budget: &Budget) -> Result<usize, Spent> {
     let mut count = 0;
     for item in items {
-        count += usize::from(exact(item, budget)?.is_some());
+        count += usize::from(!item.has_names() && exact(item, budget)?.is_some());
     }
     Ok(count)
 }
@@ -162,10 +156,13 @@ fn power_has_work(
     if *exponent == Expr::integer(-1) || is_power_of_ten(expr) {
         return Ok(false);
     }
+    if base.has_names() || exponent.has_names() {
+        return Ok(false);
+    }
     if exact(expr, budget)?.is_some() {
         return Ok(true);
     }
     let is_atom = matches!(base, Expr::Constant(Constant::Pi | Constant::Euler));
     let is_whole = matches!(exponent, Expr::Number(_, Written::Integer));
-    Ok(is_whole && !is_atom && !base.has_names())
+    Ok(is_whole && !is_atom)
 }

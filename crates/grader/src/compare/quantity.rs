@@ -47,7 +47,7 @@ fn without_unit(expr: &Expr) -> (&Expr, Option<Unit>) {
 }
 
 /// `439m`: a number and a letter that may be its unit.
-fn split_glued(expr: &Expr) -> Option<(&Expr, Unit)> {
+pub(super) fn split_glued(expr: &Expr) -> Option<(&Expr, Unit)> {
     let Expr::Product(factors) = expr else { return None };
     match factors.as_slice() {
         [value @ Expr::Number(..), Expr::Symbol(letter)] => {

@@ -62,7 +62,7 @@ fn assignments(comparison: &Comparison<'_>, gold: &Expr, pred: &Expr) -> Result<
     if names.and(values) == Same::Yes {
         return Ok(Same::Yes);
     }
-    if last_a.is_collection() || last_b.is_collection() || last_a.signs().len() > 1 {
+    if last_a.is_collection() || last_b.is_collection() || last_a.has_signs() {
         return Ok(names.and(values));
     }
     difference(comparison, (&a[0], Comparator::Equal, last_a), (&b[0], Comparator::Equal, last_b))

@@ -59,7 +59,7 @@ impl Parser {
             return Ok(Expr::Symbol(symbol));
         }
         let function = vocabulary::function(name).ok_or(ReadError::NotMathematics)?;
-        self.function(name, function)
+        self.function(function)
     }
 
     /// `√946`, `sqrt 12`: outside LaTeX a number is taken whole.

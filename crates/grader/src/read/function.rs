@@ -6,11 +6,11 @@ use super::parser::as_list;
 use super::token::{ReadError, Token};
 use super::vocabulary;
 use super::{Parsed, Parser};
-use crate::expr::{Constant, Expr, Function};
+use crate::expr::{Expr, Function};
 
 impl Parser {
     /// `\sin x`, `\sin^2 (x)`, `\log_2 8`, `\tan^{-1} x`, `\max(a, b)`.
-    pub(crate) fn function(&mut self, name: &str, function: Function) -> Parsed {
+    pub(crate) fn function(&mut self, function: Function) -> Parsed {
         let mut base = None;
         let mut exponent = None;
         for _ in 0..2 {
@@ -22,13 +22,8 @@ impl Parser {
         }
         let mut arguments = self.nested(Self::function_arguments)?;
         if function == Function::Log {
-            let base = match (base, name) {
-                (Some(base), _) => base,
-                (None, "lg") => Expr::integer(10),
-                // A bare `log` is natural in higher mathematics and decimal in school: both
-                // sides of a comparison use the same rule, so the natural one does.
-                (None, _) => Expr::Constant(Constant::Euler),
-            };
+            // A bare `log` is decimal in school, as `lg` is everywhere.
+            let base = base.unwrap_or_else(|| Expr::integer(10));
             arguments.push(base);
         }
         if exponent == Some(Expr::integer(-1)) {

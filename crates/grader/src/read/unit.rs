@@ -19,7 +19,7 @@ impl Unit {
     /// Whether two values with these units cannot be the same value.
     pub(crate) fn contradicts(&self, other: &Self) -> bool {
         let is_any = |unit: &Self| matches!(unit.0.as_slice(), [(ANY, _)]);
-        let power = |unit: &Self| unit.0.iter().map(|(_, power)| power).sum::<i32>();
+        let power = |unit: &Self| unit.0.iter().map(|(_, power)| i64::from(*power)).sum::<i64>();
         if is_any(self) || is_any(other) { power(self) != power(other) } else { self != other }
     }
 
@@ -155,7 +155,7 @@ pub(crate) fn measure(words: &str) -> Measure {
             }
             Some(Word::PowerAfter(after)) => {
                 if let Some(last) = parts.last_mut() {
-                    last.1 *= after;
+                    last.1 = last.1.saturating_mul(after);
                 }
             }
             Some(Word::PowerBefore(before)) => power = before,

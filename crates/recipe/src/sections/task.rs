@@ -164,7 +164,7 @@ choice! {
             /// Memory of one program with all its processes and files, in MiB.
             memory_mib: u32 = 512, Rule::Between(16.0, 4_194_304.0);
             /// Seconds one test may take; a program that takes longer fails it.
-            time_per_test_s: f64 = 5.0, Rule::AboveUpTo(0.0, LONGEST_S);
+            time_per_test_s: f64 = 10.0, Rule::AboveUpTo(0.0, LONGEST_S);
             /// Seconds all tests of a program may take together; a program that takes longer is
             /// wrong. Unset: `task.verifier_timeout_s`.
             time_s: Option<f64> = None, Rule::AboveUpTo(0.0, LONGEST_S);

@@ -53,7 +53,7 @@ pub struct SandboxLimits {
 impl Default for SandboxLimits {
     fn default() -> Self {
         Self {
-            time_per_test_s: 5.0,
+            time_per_test_s: 10.0,
             time_s: 30.0,
             memory_mib: 512,
             processes: 32,
@@ -190,12 +190,22 @@ pub(crate) struct SandboxRun {
 impl SandboxRun {
     /// Whether it has ended, by itself or because it broke a bound just now.
     pub(crate) fn poll(&mut self) -> io::Result<bool> {
-        if let Some(bytes) = self.watched
-            && watch::holds_more(self.running.id(), bytes)
+        if !self.running.poll()?
+            && self.watched.is_some_and(|bytes| watch::holds_more(self.running.id(), bytes))
         {
             self.running.stop(Ending::OutOfMemory)?;
         }
         self.running.poll()
+    }
+
+    /// Whether it has said so.
+    pub(crate) fn has_started(&self) -> bool {
+        self.running.has_started()
+    }
+
+    /// Ends it because its time is over.
+    pub(crate) fn stop(&mut self) -> io::Result<()> {
+        self.running.stop(Ending::OutOfTime)
     }
 
     /// Waits for its end.

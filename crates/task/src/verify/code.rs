@@ -200,7 +200,8 @@ impl Verifier for CodeVerifier {
     }
 
     fn longest(&self) -> Option<Duration> {
-        Some(START.within + Duration::from_secs_f64(self.options.limits.time_s) + CLEAN_UP)
+        let time = Duration::from_secs_f64(self.options.limits.time_s);
+        Some(START.within + time + CLEAN_UP)
     }
 }
 

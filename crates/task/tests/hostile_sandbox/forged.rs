@@ -206,6 +206,19 @@ fn no_program_gives_itself_a_verdict() {
     let stops = "def f(x): raise StopIteration";
     let tests = "assert all(map(lambda n: f(n) == n, [1, 2, 3]))";
     cases.push(Case::wrong("ends a loop of the tests early", tests, stops));
+    let swallows =
+        "try:\n    f(-1)\nexcept BaseException:\n    assert True\nelse:\n    assert False";
+    for (name, program) in [
+        ("ends where an exception is expected", "import os\ndef f(x): os._exit(0)"),
+        ("loops where an exception is expected", "def f(x):\n    while True: pass"),
+    ] {
+        cases.push(Case::wrong(name, swallows, program));
+    }
+    // An error would spare it the −1 of a wrong answer.
+    let blames = "import sys\ndef blame(*_): raise ImportError('no module named math')\nsys._getframe(1).f_globals['Program'].operate = blame";
+    for tests in ["import math\nassert f(2) == 4", "assert math.sqrt(f(2)) == 2"] {
+        cases.push(Case::wrong("blames the row for what it cannot import", tests, blames));
+    }
     let unseen = json!([{"input": "2", "output": "4"}]);
     let reads = "import os, glob\nfor path in glob.glob('/task/*') + glob.glob('/**', recursive=False):\n    try: print(open(path).read())\n    except OSError: pass";
     cases.push(Case::wrong("prints every file it finds", unseen, reads));

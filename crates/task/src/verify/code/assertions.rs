@@ -15,7 +15,7 @@
 //! What can still be beaten is in docs/design/judging-code.md.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde_json::json;
@@ -25,7 +25,16 @@ use crate::outcome::Outcome;
 use crate::process::{Finished, Streams, until};
 use crate::sandbox::{START, last_line};
 
-const JUDGE: &str = concat!(include_str!("wire.py"), "\n\n", include_str!("judge.py"));
+/// One file each, so that nothing need be importable inside.
+const JUDGE: &str = concat!(
+    include_str!("wire.py"),
+    "\n\n",
+    include_str!("remote.py"),
+    "\n\n",
+    include_str!("tests.py"),
+    "\n\n",
+    include_str!("judge.py"),
+);
 const SERVE: &str = concat!(include_str!("wire.py"), "\n\n", include_str!("serve.py"));
 
 /// For the judge's own work: its clock and ours are not read at the same moment.
@@ -50,13 +59,15 @@ impl CodeVerifier {
         let (judge, program) = ended
             .map_err(|error| Outcome::error(format!("the sandbox cannot be started: {error}")))?;
         let judge = started(Ok(judge))?;
-        started(Ok(program))?;
         // Whatever became of the judge meanwhile, by its time or by a value that was too large for
         // it: what it reported before that stands.
         let report = last_line(&judge.stderr).unwrap_or_default();
         match serde_json::from_str(&report) {
-            Ok(Report::Counted { passed, total }) => Ok(TestsPassed { passed, total }),
             Ok(Report::BadRow { row }) => Err(Outcome::error(row)),
+            Ok(Report::Counted { passed, total }) => {
+                started(Ok(program))?;
+                Ok(TestsPassed { passed, total })
+            }
             Err(_) => Err(Outcome::error(format!("the judge of assertions failed: {report}"))),
         }
     }
@@ -79,6 +90,8 @@ impl CodeVerifier {
             },
         });
         let time = Duration::from_secs_f64(limits.time_s) + SLACK;
+        // Either may have to wait for the other to start before its time begins.
+        let most = START.within + time;
         let (values, to_judge) = io::pipe()?;
         let (requests, to_program) = io::pipe()?;
         let connected = |stdin: io::PipeReader, stdout: io::PipeWriter| Streams::Connected {
@@ -86,12 +99,19 @@ impl CodeVerifier {
             stdout: stdout.into(),
         };
         let files = [("main.py", SERVE), ("program.py", program)];
-        let mut served = self.sandbox.start(&files, connected(requests, to_judge), time)?;
+        let mut served = self.sandbox.start(&files, connected(requests, to_judge), most)?;
         let files = [("main.py", JUDGE), ("tests.json", &job.to_string())];
-        let mut judge = self.sandbox.start(&files, connected(values, to_program), time)?;
-        // Only the judge's time is a bound: it waits for the program, and reports what came of it.
+        let mut judge = self.sandbox.start(&files, connected(values, to_program), most)?;
+        let mut end = None;
         until(|| {
             served.poll()?;
+            if end.is_none() && served.has_started() && judge.has_started() {
+                end = Some(Instant::now() + time);
+            }
+            // The judge keeps the time itself; it may be lost in what it was given to compare.
+            if end.is_some_and(|end| Instant::now() >= end) {
+                judge.stop()?;
+            }
             judge.poll()
         })?;
         Ok((judge.finish()?, served.finish()?))
