@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use scalerl_model::sft::{Progress, SftOptions};
+use scalerl_model::sft::{Progress, SftError, SftOptions};
 use scalerl_model::train::AdamWConfig;
 use scalerl_model::{device, hub, sft};
 
-use crate::failure::BadInput;
+use crate::failure::{BadInput, Failed};
 
 /// Options of `sft`.
 #[derive(Debug, clap::Args)]
@@ -104,12 +104,22 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
         let printed = print(progress, out);
         failed_to_print = failed_to_print.take().or(printed.err());
     })
-    .map_err(|error| BadInput::new(&error).hint(error.hint()))?;
+    .map_err(failed)?;
     if let Some(error) = failed_to_print {
         return Err(error.into());
     }
     writeln!(out, "finished: {}", outcome.model.display())?;
     Ok(())
+}
+
+/// An error of supervised steps, with what to do next.
+pub(crate) fn failed(error: SftError) -> anyhow::Error {
+    let hint = error.hint();
+    if error.is_of_work() {
+        Failed::new(error, hint).into()
+    } else {
+        BadInput::new(&error).hint(hint).into()
+    }
 }
 
 fn print(progress: &Progress, out: &mut dyn Write) -> std::io::Result<()> {

@@ -10,7 +10,7 @@
 pub(crate) mod cluster;
 mod conduct;
 pub(crate) mod environment;
-mod live;
+pub(crate) mod live;
 mod material;
 mod place;
 mod plan;
@@ -31,6 +31,7 @@ use scalerl_model::{device, shim};
 use crate::failure::BadInput;
 use crate::generator::Role;
 use crate::recipe::{resolve, say_advice};
+use cluster::token::TokenSource;
 use cluster::{Part, own_device};
 use conduct::{Parts, conduct};
 use environment::environment;
@@ -84,7 +85,9 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         Part::Generate { name, own_name, local_rank } => {
             let device = own_device(&args.device, device, local_rank);
             let url = cluster::redis(&recipe)?;
-            return Role { url, name, own_name, device, patience: PATIENCE }.play();
+            let run = args.run.as_deref().or(args.resume.as_deref());
+            let token = TokenSource::find(None, run)?;
+            return Role { url, name, token, own_name, device, patience: PATIENCE }.play();
         }
     };
     let has_end = recipe.budget.has_limit() || recipe.stopping.target.is_some();
@@ -101,6 +104,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         Some(folder) => Place::resumed(folder)?,
         None => Place::new(args.run.as_deref(), &recipe, &args.recipes)?,
     };
+    let _undo = matches!(place, Place::New(_)).then(|| UndoStart(place.path().to_owned()));
     let record = place.path().join("held_out.json");
     let problems = material::read(&recipe, &record)?;
     let policy = match Policy::recorded(place.path()) {
@@ -108,10 +112,10 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         None => Policy::prepare(&recipe, device)?,
     };
     let renderer = Renderer::load(&recipe, &policy.folder)?;
-    let split = problems.split.clone();
+    let kept = problems.record.clone();
     let material = material::render(problems, &renderer, &recipe)?;
     let folder = place.enter(&recipe, &environment(device))?;
-    material::record(split, &record)?;
+    material::record(&kept, &record)?;
     policy.record(folder.path())?;
     say_advice(&recipe, &mut std::io::stderr())?;
     writeln!(std::io::stderr(), "run folder: {}", folder.path().display())?;
@@ -138,6 +142,19 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         writeln!(out, "device memory at its peak: {used:.1} GiB in tensors, {taken:.1} GiB taken")?;
     }
     finish(&end, out)
+}
+
+/// A run that never began leaves no folder, so that the same command can be given again. One that has
+/// begun is left as it is.
+struct UndoStart(PathBuf);
+
+impl Drop for UndoStart {
+    fn drop(&mut self) {
+        if let Err(error) = RunFolder::undo_start(&self.0) {
+            // What ended the start is told; this comes on top.
+            let _ = writeln!(std::io::stderr(), "{error}");
+        }
+    }
 }
 
 const GIB: f64 = (1_u64 << 30) as f64;

@@ -4,8 +4,8 @@
 //! moment, and the order of decisions is the order of what came in. Each turn starts whatever can
 //! be started, then waits for the next thing to end.
 //!
-//! One file each: prompts to batches (`conductor/forming.rs`), steps and hand-over
-//! (`conductor/training.rs`), evaluation, forecast and reasons to stop (`conductor/measuring.rs`),
+//! One file each: prompts to batches (`conductor/forming.rs`), a batch to its step
+//! (`conductor/stepping.rs`), steps and hand-over (`conductor/training.rs`), evaluation, forecast and reasons to stop (`conductor/measuring.rs`),
 //! checkpoints (`conductor/saving.rs`), beginning and resuming (`conductor/resuming.rs`), ending
 //! (`conductor/ending.rs`).
 
@@ -15,6 +15,7 @@ mod measuring;
 mod recording;
 mod resuming;
 mod saving;
+mod stepping;
 mod training;
 
 use std::{
@@ -49,11 +50,11 @@ use crate::{
     state::Tally,
 };
 use saving::Saved;
-use training::Stepped;
+use stepping::Attempt;
 
 /// What a task other than sampling has brought. Those that used the trainer's seat give it back.
 enum Done<S> {
-    Stepped { seat: S, formed: Formed, result: Result<Stepped, EngineError> },
+    Stepped { seat: S, attempt: Attempt },
     Published { seat: S, result: Result<WeightHandle, EngineError> },
     Saved { seat: S, result: Result<Saved, EngineError> },
     Committed(Result<PolicyVersion, EngineError>),
@@ -179,6 +180,9 @@ pub(crate) struct Conductor<G, S, P, R> {
     progress: Progress,
     points: Vec<EvaluationPoint>,
     ending: Option<Ending>,
+    /// The folder cannot be written: what is in memory may be ahead of the journal, so it is not
+    /// saved, and a resume goes on from the last checkpoint.
+    is_folder_lost: bool,
 
     /// Sampling tasks, one per group in flight; dropped with the conductor.
     rollouts: JoinSet<Sampled>,
@@ -196,7 +200,10 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
                 Err(error) if matches!(self.ending, Some(Ending::Fail(_))) => {
                     return Err(self.give_up(error));
                 }
-                Err(error) => self.ending = Some(Ending::Fail(error)),
+                Err(error) => {
+                    self.is_folder_lost = error.is_of_storage();
+                    self.ending = Some(Ending::Fail(error));
+                }
             }
         }
     }
@@ -261,9 +268,9 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             self.progress.seat_use = None;
         }
         match done {
-            Done::Stepped { seat, formed, result } => {
-                self.seat = answering(seat, &result);
-                self.on_stepped(formed, result)
+            Done::Stepped { seat, attempt } => {
+                self.seat = answering(seat, &attempt.result);
+                self.on_stepped(attempt)
             }
             Done::Published { seat, result } => {
                 self.seat = answering(seat, &result);

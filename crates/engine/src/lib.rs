@@ -4,7 +4,7 @@
 //!           DrawnPrompt            Sampled                     Formed
 //! prompts ----------> sampling tasks -------> conductor --------------> trainer's seat
 //!   (slots)            | generate              | examine, pool, cut        | plan, step, publish
-//!                      | verdicts              |                           |
+//!                      | intake, verdicts      |    set aside <--refused---|
 //!                      '--- generator <--adopt-+<------- WeightHandle -----'
 //!                               ^              |
 //!                               '--evaluation--+--> forecast, journal, checkpoints
@@ -13,7 +13,7 @@
 //! | loop or task | waits for | what ends the wait |
 //! |---|---|---|
 //! | conductor (`conductor.rs`) | the next task to end, a request to stop, the budget's end | any of them; it owns all tasks, and dropping it drops them |
-//! | sampling, one per slot (`sampling.rs`) | the generator, then all verdicts | an answer, an error, a deadline |
+//! | sampling, one per slot (`sampling.rs`) | the generator, the intake's look at its answer, then all verdicts | an answer, an error, a deadline |
 //! | verdict, one per completion (`sampling.rs`) | the grader | a verdict, an error, [`Grader::deadline`] |
 //! | step, publish, save (`conductor/training.rs`, `saving.rs`) | the trainer's thread (`seat.rs`) | an answer, the thread's end, a deadline |
 //! | trainer's thread (`seat.rs`) | its next command | a command, or the seat being dropped |
@@ -22,9 +22,10 @@
 //! | forecast, sums of a checkpoint | a blocking thread | its end |
 //!
 //! Admission (`slots.rs`) and the choice of batches (`window.rs`) together keep every rollout
-//! within the recipe's lag; docs/design/staleness.md has the proof. Any task's error ends the run
-//! with that error, after a checkpoint where the trainer still answers. What a run leaves behind is
-//! docs/runs.md.
+//! within the recipe's lag; docs/design/staleness.md has the proof. A broken answer is asked for again
+//! and a group that no step can use is set aside (`conductor/stepping.rs`); any other error of a task
+//! ends the run with that error, after a checkpoint where the trainer still answers. What a run leaves
+//! behind is docs/runs.md.
 //!
 //! Not here: generators and trainers that exist (`worker`); prompts and verifiers (`scalerl-task`), which
 //! are known through [`PromptSource`] and [`Grader`].

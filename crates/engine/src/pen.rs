@@ -1,11 +1,12 @@
-//! The engine's hand on the run folder: events with their times, points, samples.
+//! The engine's hand on the run folder: events with their times, points, samples, groups set aside.
 
 use std::path::Path;
 
 use scalerl_journal::{EvaluationPoint, Event, EventLog, RunFolder, What};
+use scalerl_rollout::PolicyVersion;
 use tokio::{sync::mpsc, time::Instant};
 
-use crate::error::EngineError;
+use crate::{error::EngineError, groups::SavedGroup};
 
 /// Writes what happens. Whoever observes a run gets every event as it is written.
 #[derive(Debug)]
@@ -50,6 +51,25 @@ impl Pen {
             let _ = observer.send(event);
         }
         Ok(())
+    }
+
+    /// Records that a group is in no step, and keeps it to be looked at.
+    pub(crate) fn set_aside(
+        &mut self,
+        version: PolicyVersion,
+        group: &SavedGroup,
+        reason: &str,
+    ) -> Result<(), EngineError> {
+        let kept = serde_json::json!({ "version": version, "reason": reason, "group": group });
+        let file = self.folder.write_set_aside(group.id, &kept)?;
+        self.write(What::SetAside {
+            version,
+            group: group.id,
+            prompt: group.drawn.prompt.id.clone(),
+            draw: group.drawn.draw,
+            reason: reason.to_owned(),
+            file,
+        })
     }
 
     pub(crate) fn add_point(

@@ -89,7 +89,6 @@ impl<G: Generator, R: Grader> Floor<G, R> {
     /// Samples and judges one training group.
     pub(crate) async fn sample_group(self, group: GroupId, prompt: Prompt) -> Sampled {
         let request = self.settings.training_request(group, &prompt);
-        let asked = request.count;
         let started = Instant::now();
         let mut retried = Vec::new();
         let completions = match self.generate(request, Role::Generate, &mut retried).await {
@@ -99,11 +98,6 @@ impl<G: Generator, R: Grader> Floor<G, R> {
                 return Sampled { group, retried, result };
             }
         };
-        let returned = completions.len();
-        if returned != asked as usize {
-            let result = Err(EngineError::WrongCount { asked, returned });
-            return Sampled { group, retried, result };
-        }
         let generate_s = started.elapsed().as_secs_f64();
         let result = self.judge(&prompt, completions).await;
         let result = result.map(|judged| Judged { generate_s, ..judged });
@@ -130,18 +124,27 @@ impl<G: Generator, R: Grader> Floor<G, R> {
         }
     }
 
+    /// One answer that has passed the intake.
     async fn generate_once(
         &self,
         request: SampleRequest,
         role: Role,
     ) -> Result<Vec<Completion>, GeneratorError> {
         let limit = self.settings.deadlines.generate;
-        let _busy = self.meter.busy(role);
-        let answer = timeout(limit, self.generator.generate(request)).await;
-        let completions =
-            answer.unwrap_or(Err(GeneratorError::Late { seconds: limit.as_secs() }))?;
-        completions.iter().try_for_each(Completion::check)?;
-        Ok(completions)
+        let completions = {
+            let _busy = self.meter.busy(role);
+            let answer = timeout(limit, self.generator.generate(request.clone())).await;
+            answer.unwrap_or(Err(GeneratorError::Late { seconds: limit.as_secs() }))?
+        };
+        // Reads every token; not on a thread that others wait for.
+        let intake = self.settings.intake.clone();
+        let checked = tokio::task::spawn_blocking(move || {
+            intake.check(&request, &completions).map(|()| completions)
+        });
+        match checked.await {
+            Ok(checked) => Ok(checked?),
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
     }
 
     async fn judge(

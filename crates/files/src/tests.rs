@@ -131,3 +131,18 @@ proptest! {
         prop_assert_eq!(ours, theirs);
     }
 }
+
+#[test]
+fn a_full_disk_is_told_from_a_file_that_is_too_large_to_read() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap().write_all(b"1");
+    assert!(is_disk_full(&full.unwrap_err()));
+    let over_the_limit = io::Error::from_raw_os_error(rustix::io::Errno::FBIG.raw_os_error());
+    assert!(is_disk_full(&over_the_limit));
+    let folder = folder();
+    let path = folder.path().join("long");
+    std::fs::write(&path, "12345").unwrap();
+    let too_large = read(&path, 4).unwrap_err();
+    assert_eq!(too_large.kind(), io::ErrorKind::FileTooLarge);
+    assert!(!is_disk_full(&too_large));
+    assert!(!is_disk_full(&open(&folder.path().join("missing")).unwrap_err()));
+}

@@ -47,6 +47,17 @@ pub enum What {
     },
     /// A group was judged. Every prompt handed out ends in exactly one of these.
     Group(GroupReport),
+    /// A judged group that no step could use left its batch for good. Its completions are in `file`
+    /// of the run folder, unless too many are kept there already.
+    SetAside {
+        version: PolicyVersion,
+        group: GroupId,
+        prompt: PromptId,
+        #[serde(rename = "place")]
+        draw: Draw,
+        reason: String,
+        file: Option<String>,
+    },
     /// A verifier failed on a completion, which leaves its group.
     VerifierFailed { group: GroupId, completion: u32, reason: String },
     /// Session: a generator failed on a group, or in an evaluation, and was asked again.
@@ -72,6 +83,9 @@ pub enum What {
     Forecast(ForecastReport),
     /// A bad sign has lasted for as long as the recipe is patient.
     Warning { version: PolicyVersion, sign: BadSign, value: f64, threshold: f64, steps: u32 },
+    /// Session: something in the folder was not what had been written; it was not used, and is kept
+    /// under another name. Both names are inside the run folder.
+    Damaged { found: String, reason: String, kept_as: String },
     /// Session: a checkpoint is whole on disk.
     Checkpoint { version: PolicyVersion, folder: String },
     /// Session: the run has ended as it should.
@@ -131,7 +145,7 @@ pub struct GroupReport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fate {
-    /// To a batch; the `step` that lists it has trained on it.
+    /// To a batch; the `step` that lists it has trained on it. A `set-aside` says that none could.
     Batch,
     /// Left for good because all rewards were equal and another takes its place (refill).
     ZeroVariance,
@@ -259,6 +273,7 @@ impl What {
                 | Self::GeneratorRetried { .. }
                 | Self::Fleet(_)
                 | Self::Adopted { .. }
+                | Self::Damaged { .. }
                 | Self::Checkpoint { .. }
                 | Self::Stopped { .. }
                 | Self::Failed { .. }
@@ -307,6 +322,7 @@ impl What {
             Self::Started { .. }
                 | Self::Resumed { .. }
                 | Self::Evaluation { .. }
+                | Self::Damaged { .. }
                 | Self::Checkpoint { .. }
                 | Self::Stopped { .. }
                 | Self::Failed { .. }

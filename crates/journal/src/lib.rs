@@ -9,6 +9,7 @@
 //!   points.SET.jsonl   the same for every other evaluation set
 //!   samples/           completions to read, one file per evaluation
 //!   checkpoints/       step-000042/ …                  appear whole or not at all
+//!   set-aside/         groups that no step could use   one file each, whole
 //!   fleet.json         processes of a cluster, now     written anew every few seconds
 //!   run.lock           held by the process that writes
 //! ```

@@ -39,6 +39,13 @@ impl Model {
         Ok(Self::over(config, parameters, Some(folder.to_path_buf()))?)
     }
 
+    /// Whether [`Model::load`] would find all it needs: every file, every tensor in its shape. Reads no
+    /// weights.
+    pub fn check(folder: &Path) -> Result<(), LoadError> {
+        let config = ModelConfig::load(&folder.join("config.json"))?;
+        WeightFiles::open(folder)?.check(&layout(&config))
+    }
+
     /// A random model. The same seed gives the same numbers on every device: each parameter has a
     /// generator of its own.
     pub fn random(

@@ -31,7 +31,7 @@ pub mod trainer;
 pub mod vllm;
 pub mod weight_folder;
 
-pub use generator::{GeneratorStats, LocalGenerator, LocalGeneratorSetup};
+pub use generator::{GeneratorStats, LocalGenerator, LocalGeneratorSetup, intake};
 pub use shelf::{Form, Shelf, ShelfError, Weights};
 pub use trainer::LocalTrainer;
 pub use vllm::{VllmGenerator, VllmSetup};

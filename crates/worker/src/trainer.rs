@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use scalerl_model::device;
+use scalerl_model::error::LoadError;
 use scalerl_model::folder::Model;
 use scalerl_model::train::Learner;
 use scalerl_model::train::checkpoint::{self, CheckpointError};
@@ -27,6 +28,7 @@ use tch::{TchError, Tensor};
 
 use crate::options::learner_options;
 use crate::policy::{Policy, device_error, step_error};
+use crate::ranks::rank_error;
 use crate::shelf::Shelf;
 
 /// Trains a model of this process.
@@ -101,14 +103,14 @@ impl Trainer for LocalTrainer {
 
     fn save(&mut self, folder: &Path) -> Result<(), TrainerError> {
         checkpoint::save(&self.policy.learner, &json!({"trainer": "local"}), folder)
-            .map_err(|error| storage(folder, error.to_string()))?;
+            .map_err(|error| checkpoint_error(folder, error))?;
         self.policy.save_model(folder)
     }
 
     fn restore(&mut self, folder: &Path) -> Result<PolicyVersion, TrainerError> {
         let path = newest(folder)?;
         let restored = checkpoint::restore(&mut self.policy.learner, &path);
-        restored.map_err(|error: CheckpointError| storage(&path, error.to_string()))?;
+        restored.map_err(|error| checkpoint_error(&path, error))?;
         let forgotten = self.policy.learner.discard_gradients();
         forgotten.map_err(|error| device_error(self.version(), &error))?;
         Ok(self.version())
@@ -124,4 +126,48 @@ pub(crate) fn newest(folder: &Path) -> Result<PathBuf, TrainerError> {
 
 pub(crate) fn storage(path: &Path, reason: String) -> TrainerError {
     TrainerError::Storage { path: PathBuf::from(path), reason }
+}
+
+/// What fails between ranks is not the disk's fault.
+pub(crate) fn checkpoint_error(path: &Path, error: CheckpointError) -> TrainerError {
+    match error {
+        CheckpointError::Ranks(error) => rank_error(&error),
+        CheckpointError::File(error) => file_error(path, error),
+        error => storage(path, error.to_string()),
+    }
+}
+
+/// A model folder that cannot be written.
+pub(crate) fn file_error(folder: &Path, error: LoadError) -> TrainerError {
+    match error {
+        LoadError::DiskFull { path, source } => {
+            TrainerError::DiskFull { path, reason: source.to_string() }
+        }
+        error => storage(folder, error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn a_full_disk_stays_one_on_its_way_to_the_engine() {
+        let full = || LoadError::DiskFull {
+            path: "weights/v1/model.safetensors".into(),
+            source: ErrorKind::StorageFull.into(),
+        };
+        let folder = Path::new("weights/v1");
+        for error in
+            [file_error(folder, full()), checkpoint_error(folder, CheckpointError::File(full()))]
+        {
+            let said = error.to_string();
+            assert!(said.starts_with("disk full: cannot write weights/v1/model.saf"), "{said}");
+            assert!(matches!(error, TrainerError::DiskFull { .. }), "{error:?}");
+        }
+        let other = file_error(folder, LoadError::NoWeights { path: folder.into() });
+        assert!(matches!(other, TrainerError::Storage { .. }), "{other:?}");
+    }
 }

@@ -13,6 +13,7 @@ pub(crate) mod follow;
 pub(crate) mod processes;
 pub(crate) mod remote;
 pub(crate) mod roles;
+pub(crate) mod token;
 pub(crate) mod watch;
 
 use std::net::TcpListener;

@@ -19,13 +19,14 @@ use scalerl_worker::flops::{SequenceSize, forward_flops};
 use scalerl_worker::options::{cache_after_exchange, generator_options, learner_options};
 use scalerl_worker::ranks::{RankedTrainer, Team};
 use scalerl_worker::remote::RedisGenerator;
-use scalerl_worker::{LocalGenerator, LocalGeneratorSetup, LocalTrainer, Shelf};
+use scalerl_worker::{LocalGenerator, LocalGeneratorSetup, LocalTrainer, Shelf, intake};
 use tokio::sync::mpsc::{self, Receiver};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::cluster::processes::{Processes, threads_each};
 use super::cluster::roles::AnyTrainer;
+use super::cluster::token::OwnToken;
 use super::cluster::watch::servers::ServerWatch;
 use super::cluster::watch::{Others, Watch};
 use super::cluster::{Lead, rank_deadlines, remote, session_name};
@@ -35,7 +36,7 @@ use super::material;
 use super::policy::Policy;
 use super::rendering::Renderer;
 use super::servers::Servers;
-use crate::failure::Failed;
+use crate::failure::{BadInput, Failed};
 
 /// What a run is made of, once everything is read.
 pub(super) struct Parts<'a> {
@@ -110,7 +111,7 @@ impl Parts<'_> {
         Ok(LocalGenerator::start(LocalGeneratorSetup {
             options: generator_options(recipe, &model.config, device),
             model,
-            stop_tokens: tokenizer.ends().iter().map(|id| *id as u32).collect(),
+            stop_tokens: ends(&self.renderer),
             tokenizer,
             cache_after_exchange: cache_after_exchange(recipe),
             shelf,
@@ -138,16 +139,24 @@ impl Parts<'_> {
         &self,
         shelf: Arc<Shelf>,
         processes: &mut Processes,
+        own: &OwnToken,
     ) -> Result<Arc<RedisGenerator>> {
         let (recipe, lead) = (self.recipe, &self.lead);
         let name = session_name(recipe, lead, self.folder.path());
-        let generator = remote::open(recipe, self.policy, lead, &name, self.device, shelf).await?;
+        let session = (name.as_str(), &own.token);
+        let generator =
+            remote::open(recipe, self.policy, lead, session, self.device, shelf).await?;
         if lead.is_starting {
-            remote::start_generators(processes, recipe, lead, &name, self.device_name)?;
+            remote::start_generators(processes, recipe, lead, session, self.device_name)?;
         }
-        writeln!(std::io::stderr(), "generators join with: scalerl generator --name {name}")?;
+        writeln!(std::io::stderr(), "{}", own.way_in(&name))?;
         Ok(Arc::new(generator))
     }
+}
+
+/// The model's end tokens.
+fn ends(renderer: &Renderer) -> Vec<u32> {
+    renderer.tokenizer.ends().iter().map(|id| *id as u32).collect()
 }
 
 pub(super) fn conduct(parts: Parts) -> Result<RunEnd> {
@@ -187,7 +196,8 @@ async fn conduct_fleet(
     shelf: Arc<Shelf>,
     mut processes: Processes,
 ) -> Result<RunEnd> {
-    let generator = parts.remote_generator(shelf, &mut processes).await?;
+    let own = OwnToken::of(parts.folder.path())?;
+    let generator = parts.remote_generator(shelf, &mut processes, &own).await?;
     let others = Others {
         generator: Some(generator.clone()),
         roll: trainer.roll(),
@@ -204,6 +214,9 @@ async fn conduct_fleet(
     let ended = engage(parts, generator.clone(), trainer, devices, Some(changes)).await;
     generator.close().await;
     watching.end().await;
+    if ended.is_ok() {
+        own.forget();
+    }
     ended
 }
 
@@ -273,6 +286,7 @@ async fn engage<G: Generator, T: Trainer>(
     let settings = Settings {
         recipe: (**recipe).clone(),
         phrases: renderer.phrases(recipe)?,
+        intake: intake(renderer.tokenizer.clone(), &ends(&renderer), policy.vocabulary()?),
         evaluation_sets,
         devices,
         generator_flops_per_token: forward_flops(&policy.config()?, one_token),
@@ -327,8 +341,12 @@ fn stopping(mut signals: Receiver<()>) -> (Receiver<()>, Receiver<()>) {
     (asked, told)
 }
 
-/// An error of a run, with what to do next.
+/// An error of a run, with what to do next. A folder that cannot be used is bad input.
 fn failed(error: EngineError) -> anyhow::Error {
     let hint = error.hint();
-    Failed::new(error, hint).into()
+    if error.is_of_folder() {
+        BadInput::new(&error).hint(hint).into()
+    } else {
+        Failed::new(error, hint).into()
+    }
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use scalerl_journal::{BadSign, Event, ForecastReport, Ledger, SetReport, StopReason, What};
 use scalerl_recipe::Budget;
+use scalerl_rollout::GroupId;
 use serde_json::Value;
 
 /// Time between plain lines of steps.
@@ -97,6 +98,8 @@ pub(crate) struct Live {
     before: Option<Ledger>,
     primary: Option<SetReport>,
     failures: VerifierFailures,
+    /// Groups that no step could use.
+    set_aside: u64,
 }
 
 impl Live {
@@ -109,6 +112,7 @@ impl Live {
             before: Some(Ledger::default()),
             primary: None,
             failures: VerifierFailures::default(),
+            set_aside: 0,
         }
     }
 
@@ -154,6 +158,15 @@ impl Live {
                 if let Some(line) = self.failures.line(reason) {
                     self.screen.say(&line);
                 }
+            }
+            What::SetAside { group, reason, file, .. } => {
+                self.set_aside += 1;
+                if is_round(self.set_aside) {
+                    self.screen.say(&set_aside(self.set_aside, *group, reason, file.as_deref()));
+                }
+            }
+            What::Damaged { found, reason, kept_as } => {
+                self.screen.say(&format!("DAMAGED: {found}: {reason}; kept as {kept_as}"));
             }
             What::GeneratorRetried { attempt, reason, .. } => {
                 self.screen.say(&format!("generator asked again (attempt {attempt}): {reason}"));
@@ -211,8 +224,21 @@ impl VerifierFailures {
         if *count == 1 {
             return Some(format!("verifier failed: {reason} (the report counts further ones)"));
         }
-        let is_round = 10_u64.pow(count.ilog10()) == *count;
-        is_round.then(|| format!("verifier failed {count} times: {reason}"))
+        is_round(*count).then(|| format!("verifier failed {count} times: {reason}"))
+    }
+}
+
+/// Whether something that has happened so often is worth saying again: 1, 10, 100 and so on.
+pub(crate) fn is_round(count: u64) -> bool {
+    count.checked_ilog10().is_some_and(|digits| 10_u64.pow(digits) == count)
+}
+
+fn set_aside(count: u64, group: GroupId, reason: &str, file: Option<&str>) -> String {
+    let kept = file.map_or_else(String::new, |file| format!("; its completions are in {file}"));
+    let of_group = format!("group {}: {reason}{kept}", group.0);
+    match count {
+        1 => format!("set aside {of_group} (the report counts further ones)"),
+        _ => format!("{count} groups set aside by now, the last: {of_group}"),
     }
 }
 

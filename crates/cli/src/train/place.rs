@@ -28,7 +28,9 @@ impl Place {
     /// The folder named by the user, or the first free `OUTPUT/NAME-N`.
     pub(crate) fn new(named: Option<&Path>, recipe: &Recipe, names: &[String]) -> Result<Self> {
         let path = named.map_or_else(|| free_folder(recipe, names), Path::to_path_buf);
-        if RunFolder::open(&path).is_ok() {
+        // What a start has left that was killed before its first event is in nobody's way.
+        let has_begun = RunFolder::undo_start(&path).map_err(|error| bad_folder(&error))?;
+        if has_begun {
             return Err(bad_folder(&JournalError::Exists { path }).into());
         }
         Ok(Self::New(path))

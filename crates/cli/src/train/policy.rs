@@ -114,6 +114,10 @@ impl Policy {
         };
         let folder = hub::resolve_revision(name, &model.revision).map_err(|e| bad_model(&e))?;
         let random = (model.weights == Weights::Random).then_some(recipe.warm_up.seed);
+        if random.is_none() {
+            // Files that are missing or cut off are known before anything is spent.
+            Model::check(&folder).map_err(|error| bad_model(&error))?;
+        }
         Ok(Self { folder, random })
     }
 
@@ -128,6 +132,12 @@ impl Policy {
     pub(crate) fn config(&self) -> Result<ModelConfig> {
         let path = self.folder.join("config.json");
         Ok(ModelConfig::load(&path).map_err(|error| bad_model(&error))?)
+    }
+
+    /// Token ids of the model.
+    pub(crate) fn vocabulary(&self) -> Result<u32> {
+        let size = self.config()?.vocabulary;
+        u32::try_from(size).with_context(|| format!("a vocabulary of {size} tokens"))
     }
 
     /// The model in the given number format.
@@ -228,9 +238,12 @@ fn warm_up(recipe: &Recipe, start: &Policy, place: &Path, device: Device) -> Res
         let task = Synthetic::of_warm_up(&settings.examples).expect("neither a file nor none");
         task.validate().map_err(|error| BadInput::new(&error).hint(error.hint()))?;
         let count = u64::from(settings.steps) * u64::from(settings.examples_per_step);
-        let mut out = BufWriter::new(File::create(&path)?);
-        task.write_sft(settings.seed, count, &mut out)?;
-        out.flush()?;
+        let written = File::create(&path).and_then(|file| {
+            let mut out = BufWriter::new(file);
+            task.write_sft(settings.seed, count, &mut out)?;
+            out.flush()
+        });
+        written.with_context(|| format!("cannot write {}", path.display()))?;
         path
     };
     let options = SftOptions {
@@ -262,7 +275,7 @@ fn warm_up(recipe: &Recipe, start: &Policy, place: &Path, device: Device) -> Res
             line.show(metrics);
         }
     });
-    outcome.map_err(|error| BadInput::new(&error).hint(error.hint()))?;
+    outcome.map_err(crate::sft::failed)?;
     line.finish();
     Ok(())
 }

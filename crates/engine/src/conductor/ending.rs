@@ -27,7 +27,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             return Ok(None);
         }
         if self.seat.is_some() {
-            if self.progress.saved != Some(self.progress.version) {
+            if self.progress.saved != Some(self.progress.version) && !self.is_folder_lost {
                 self.save()?;
                 return Ok(None);
             }

@@ -59,8 +59,14 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             let result = async {
                 let draft = checkpoints.begin(version)?;
                 let save = seat.save(draft.subfolder(TRAINER)?);
-                in_time(&settings, "saving the trainer", save).await?;
-                Ok(Saved { draft, files })
+                match in_time(&settings, "saving the trainer", save).await {
+                    Ok(()) => Ok(Saved { draft, files }),
+                    Err(error) => {
+                        // On a full disk its room is needed for what is still to be written.
+                        draft.discard();
+                        Err(error)
+                    }
+                }
             };
             let result = result.await;
             drop(busy);
@@ -82,7 +88,10 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         };
         self.work.spawn(async move {
             let written = tokio::task::spawn_blocking(move || {
-                files.write(&draft)?;
+                if let Err(error) = files.write(&draft) {
+                    draft.discard();
+                    return Err(error);
+                }
                 draft.commit()?;
                 Ok(files.version)
             });

@@ -4,25 +4,22 @@
 //! step --> publish --> adopt (between two decode steps) --> the step's slots are free
 //!   '--> next step at once, as far as the deadlines of the groups allow
 //! ```
+//!
+//! Not here: how a batch becomes a step, and which of its groups do not (`stepping.rs`).
 
 use scalerl_journal::What;
-use scalerl_objective::plan::{PlanReport, plan};
 use scalerl_rollout::{
     Generator, Grader, PolicyVersion, PromptSource, StepReport, TrainerError, WeightHandle,
 };
 use tokio::time::timeout;
 
+use super::stepping::{Attempt, Refused, Stepped, step_over};
 use super::{Conductor, Done, SeatUse};
 use crate::{error::EngineError, groups::Formed, meter::Role, seat::Seat, settings::Settings};
 
-/// What a batch became.
-#[derive(Debug)]
-pub(super) struct Stepped {
-    plan: PlanReport,
-    lag: u64,
-    /// `None` when nothing carried loss.
-    report: Option<StepReport>,
-}
+/// Steps in a row with groups that cannot be trained on before the run ends: one bad group is set
+/// aside, but where they keep coming somebody must look.
+const REFUSED_STEPS: usize = 5;
 
 impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     /// Starts the next step if the trainer is free and there is a batch.
@@ -42,49 +39,39 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         self.progress.seat_use = Some(SeatUse::Step);
         let (settings, meter) = (self.settings.clone(), self.meter.clone());
         self.work.spawn(async move {
-            let planned = tokio::task::spawn_blocking(move || {
-                let batch = formed.batch(version);
-                let temperature = settings.recipe.sampling.temperature;
-                let planned = plan(&settings.recipe.objective, temperature, &batch);
-                (formed, batch.lag(), planned, settings)
-            });
-            let (formed, lag, planned, settings) = match planned.await {
-                Ok(planned) => planned,
-                Err(error) => std::panic::resume_unwind(error.into_panic()),
-            };
-            let result = match planned {
-                Err(error) => Err(error.into()),
-                Ok(planned) if planned.train.sequences.is_empty() => {
-                    Ok(Stepped { plan: planned.report, lag, report: None })
-                }
-                Ok(planned) => {
-                    let _busy = meter.busy(Role::Train);
-                    let step = seat.step(planned.train);
-                    in_time(&settings, "a step", step).await.map(|report| Stepped {
-                        plan: planned.report,
-                        lag,
-                        report: Some(report),
-                    })
-                }
-            };
-            Done::Stepped { seat, formed, result }
+            let attempt = step_over(&mut seat, formed, version, settings, meter).await;
+            Done::Stepped { seat, attempt }
         });
         Ok(())
     }
 
-    pub(super) fn on_stepped(
-        &mut self,
-        formed: Formed,
-        result: Result<Stepped, EngineError>,
-    ) -> Result<(), EngineError> {
-        let Stepped { plan, lag, report } = match result {
-            Ok(stepped) => stepped,
+    pub(super) fn on_stepped(&mut self, attempt: Attempt) -> Result<(), EngineError> {
+        let Attempt { formed, refused, result } = attempt;
+        for Refused { group, reason } in &refused {
+            self.pen.set_aside(self.progress.version, group, reason)?;
+        }
+        match result {
+            Ok(stepped) => self.on_step(formed, stepped)?,
             Err(error) => {
                 // The step did not happen: its groups are still to be trained on.
                 self.put_back(formed);
                 return Err(error);
             }
+        }
+        let Some(Refused { reason, .. }) = refused.into_iter().next_back() else {
+            self.tally.refused_steps = 0;
+            return Ok(());
         };
+        self.tally.refused_steps += 1;
+        let steps = self.tally.refused_steps;
+        if steps < REFUSED_STEPS {
+            return Ok(());
+        }
+        Err(EngineError::Untrainable { steps, reason })
+    }
+
+    fn on_step(&mut self, formed: Formed, stepped: Stepped) -> Result<(), EngineError> {
+        let Stepped { plan, lag, report } = stepped;
         let batch = formed.report(&plan);
         let Some(report) = report else {
             drop(formed);

@@ -30,6 +30,7 @@ pub(crate) struct Rig {
     pub(crate) grader_hangs: f64,
     pub(crate) generator_fault: Option<fake::Fault>,
     pub(crate) trainer_fails_at: Option<u64>,
+    pub(crate) trainer_refuses: fake::Refuses,
     pub(crate) evaluation_prompts: u64,
     pub(crate) deadlines: Deadlines,
 }
@@ -48,6 +49,7 @@ impl Rig {
             grader_hangs: 0.0,
             generator_fault: None,
             trainer_fails_at: None,
+            trainer_refuses: fake::Refuses::Nothing,
             evaluation_prompts: 6,
             deadlines: Deadlines::default(),
         }
@@ -120,6 +122,7 @@ impl Rig {
                 end_of_thinking: vec![91],
                 end_of_answer: None,
             },
+            intake: fake::fake_intake(),
             evaluation_sets,
             devices: Devices::Shared { count: 2.0 },
             generator_flops_per_token: 2.0,
@@ -136,7 +139,7 @@ impl Rig {
     ) -> Run<fake::FakeGenerator, S, fake::FakePrompts, fake::FakeGrader> {
         let slowness = Duration::from_millis(self.slowness_ms);
         let mut trainer = fake::FakeTrainer::new();
-        trainer.fails_at = self.trainer_fails_at;
+        (trainer.fails_at, trainer.refuses) = (self.trainer_fails_at, self.trainer_refuses);
         let generator = fake::FakeGenerator::new(self.timing_seed, slowness);
         let generator = match self.generator_fault {
             Some(fault) => generator.with_fault(fault),

@@ -36,6 +36,9 @@ const SHORTEST: usize = 16;
 /// Between two attempts to reach a door that does not open yet.
 const PAUSE: Duration = Duration::from_millis(100);
 const WELCOME: u8 = 1;
+/// Before everything that is signed: longer than a challenge, so that whoever opens a false door and
+/// chooses the challenge does not get a signature for it.
+const SIGNED: &[u8; 40] = b"scalerl: a message of one of its parties";
 
 /// What all processes of one run know and nobody else.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,8 +63,33 @@ impl Token {
 
     /// HMAC-SHA-256 of a challenge, to be sent or compared.
     fn answer(&self, challenge: &[u8; 32]) -> Hmac<Sha256> {
+        self.key().chain_update(challenge)
+    }
+
+    fn key(&self) -> Hmac<Sha256> {
         let key = Hmac::<Sha256>::new_from_slice(self.0.as_bytes());
-        key.expect("keys of any length are allowed").chain_update(challenge)
+        key.expect("keys of any length are allowed")
+    }
+
+    /// HMAC-SHA-256 of a message that may be believed for one purpose only. The words of a purpose
+    /// are told apart by their lengths.
+    pub fn sign(&self, purpose: &[&str], message: &[u8]) -> [u8; 32] {
+        self.signing(purpose, message).finalize().into_bytes().into()
+    }
+
+    /// Whether somebody who knows this token has signed that, for this purpose.
+    pub fn has_signed(&self, purpose: &[&str], message: &[u8], signature: &[u8]) -> bool {
+        // In constant time, so that time says nothing about what is right.
+        self.signing(purpose, message).verify_slice(signature).is_ok()
+    }
+
+    fn signing(&self, purpose: &[&str], message: &[u8]) -> Hmac<Sha256> {
+        let mut signing = self.key().chain_update(SIGNED);
+        for word in purpose {
+            signing.update(&(word.len() as u64).to_be_bytes());
+            signing.update(word.as_bytes());
+        }
+        signing.chain_update((message.len() as u64).to_be_bytes()).chain_update(message)
     }
 }
 
@@ -331,5 +359,22 @@ mod tests {
         );
         assert!(Token::chosen("short").is_none());
         assert!(!format!("{:?}", Token::chosen("0123456789abcdef")).contains("0123"));
+    }
+
+    #[test]
+    fn a_signature_is_of_one_token_for_one_purpose_and_message() {
+        let token = Token::chosen("0123456789abcdef").unwrap();
+        let signature = token.sign(&["answer", "run"], b"{}");
+        // Python: u = lambda b: struct.pack(">Q", len(b)) + b
+        // hmac.new(b"0123456789abcdef", SIGNED + u(b"answer") + u(b"run") + u(b"{}"), "sha256")
+        let expected = "cbb18e8164e06f2d860bb6fedfb67ab98b83cba758137fecb71cf4e2964c5b8a";
+        assert_eq!(hex(&signature), expected);
+        assert!(token.has_signed(&["answer", "run"], b"{}", &signature));
+        assert!(!token.has_signed(&["answer", "run"], b"{ }", &signature), "another message");
+        assert!(!token.has_signed(&["request", "run"], b"{}", &signature), "another purpose");
+        assert!(!token.has_signed(&["answerr", "un"], b"{}", &signature), "words cut elsewhere");
+        assert!(!token.has_signed(&["answer", "run"], b"{}", &[]), "no signature");
+        let other = Token::chosen("0123456789abcdeg").unwrap();
+        assert!(!other.has_signed(&["answer", "run"], b"{}", &signature), "another token");
     }
 }

@@ -96,6 +96,17 @@ impl SftError {
             Self::Torch(_) => "out of memory? lower --micro-batch-tokens or add --recompute",
         }
     }
+
+    /// Whether the work failed, and not what it was given.
+    pub fn is_of_work(&self) -> bool {
+        matches!(
+            self,
+            Self::Torch(_)
+                | Self::Step(_)
+                | Self::Load(LoadError::DiskFull { .. })
+                | Self::Checkpoint(CheckpointError::File(LoadError::DiskFull { .. }))
+        )
+    }
 }
 
 /// What a run tells its caller while it lives.

@@ -8,11 +8,13 @@
 //! each row a [`crate::Problem`]. Not here: which prompt comes next (`sampler.rs`).
 
 mod duplicates;
+mod fingerprints;
 mod pool;
 mod read;
 mod split;
 mod template;
 
+pub use fingerprints::{Fingerprints, ProblemsChanged};
 pub use pool::{DataError, Pool};
 pub use read::{ReadError, Row, read_rows};
 pub use split::{HeldOut, SplitError};

@@ -33,6 +33,7 @@ use tokio::sync::oneshot;
 use crate::shelf::Shelf;
 use thread::Command;
 use wording::Wording;
+pub use wording::intake;
 
 /// What a local generator is made of.
 pub struct LocalGeneratorSetup {

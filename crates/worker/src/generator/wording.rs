@@ -13,7 +13,7 @@ use scalerl_model::error::LoadError;
 use scalerl_model::generate::{self as model, AnswerStop, EndTag, Finish, RequestError};
 use scalerl_model::tokenizer::Tokenizer;
 use scalerl_rollout::{
-    Completion, FinishReason, GeneratorError, PolicyVersion, SampleRequest, Sampling,
+    Completion, FinishReason, GeneratorError, Intake, PolicyVersion, SampleRequest, Sampling,
 };
 
 pub(crate) struct Wording {
@@ -116,11 +116,8 @@ impl Wording {
     ) -> Result<Completion, GeneratorError> {
         let tokens = &written.tokens;
         let all: Vec<i64> = tokens.iter().map(|token| token.id).collect();
-        let is_end =
-            |token: &model::Token| !token.is_injected && self.stop_tokens.contains(&token.id);
-        let ends = usize::from(tokens.last().is_some_and(is_end));
-        let text = self.tokenizer.decode_all(&all[..all.len() - ends]);
-        let text = text.map_err(unreadable)?;
+        let is_chosen = tokens.last().is_some_and(|last| !last.is_injected);
+        let text = text(&self.tokenizer, &self.stop_tokens, &all, is_chosen).map_err(unreadable)?;
         let unended = if thinks(asked) { tokens.len() } else { 0 };
         Ok(Completion {
             token_ids: all.iter().map(|id| *id as u32).collect(),
@@ -135,6 +132,31 @@ impl Wording {
             },
         })
     }
+}
+
+/// All tokens as text, but for an end token that the model chose last.
+fn text(
+    tokenizer: &Tokenizer,
+    stop_tokens: &[i64],
+    tokens: &[i64],
+    is_last_chosen: bool,
+) -> Result<String, LoadError> {
+    match tokens.split_last() {
+        Some((last, rest)) if is_last_chosen && stop_tokens.contains(last) => {
+            tokenizer.decode_all(rest)
+        }
+        _ => tokenizer.decode_all(tokens),
+    }
+}
+
+/// Judges answers of every generator by the run's own tokenizer, for the engine.
+pub fn intake(tokenizer: Arc<Tokenizer>, stop_tokens: &[u32], vocabulary: u32) -> Intake {
+    let stop_tokens = ids(stop_tokens);
+    let text_of = move |completion: &Completion| {
+        let is_chosen = completion.is_injected.last() == Some(&false);
+        text(&tokenizer, &stop_tokens, &ids(&completion.token_ids), is_chosen).ok()
+    };
+    Intake::new(vocabulary, Arc::new(text_of))
 }
 
 /// Whether the format has thinking; without it all tokens are the answer's.

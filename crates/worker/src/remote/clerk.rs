@@ -6,223 +6,26 @@
 //! | clerk | something to send or a heartbeat | sends requests, acknowledges answered ones, sends again what Redis has lost, repeats the announcement, reads signs of life |
 //!
 //! Redis may be away at any moment: both go on when it is back. Both end with their generator.
+//!
+//! Not here: what an answer is worth (`desk.rs`).
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::streams::{StreamRangeReply, StreamReadReply};
 use redis::{RedisError, cmd, pipe};
-use scalerl_rollout::{Completion, GeneratorError, PolicyVersion, SampleRequest};
-use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::session::{Announcement, KEPT, Session, announce};
-use super::trainer::Signs;
-use super::wire::{Ask, Beat, MOST_ANSWER, MOST_BEAT, MOST_MEMBERS, Reply, decode, encode};
+use super::desk::{Desk, Pending};
+use super::session::{Announcement, KEPT, Kind, announce};
+use super::wire::{Beat, MOST_BEAT, MOST_MEMBERS};
 use super::{Broker, RemoteError};
-use crate::channel::ChannelEvent;
 
 /// How long the reader waits in Redis, milliseconds.
 const BLOCK: u64 = 1000;
 /// After Redis did not answer.
 const PAUSE: Duration = Duration::from_millis(200);
-/// A request whose answers are refused this often fails.
-const MOST_REFUSALS: u32 = 3;
-/// Lists for whoever watches; when nobody does, they do not grow.
-const MOST_NOTES: usize = 1000;
-
-type Answer = Result<Vec<Completion>, GeneratorError>;
-
-struct Pending {
-    ask: Arc<Ask>,
-    /// Its name in the stream, once it was sent.
-    entry: Option<String>,
-    refusals: u32,
-    reply: oneshot::Sender<Answer>,
-}
-
-#[derive(Default)]
-struct Book {
-    next: u64,
-    pending: BTreeMap<String, Pending>,
-    /// To be taken out of Redis: id, and name in the stream.
-    settled: Vec<(String, String)>,
-    floor: PolicyVersion,
-    newest: PolicyVersion,
-    signs: Signs,
-    broken: Option<String>,
-    why_gone: Option<String>,
-}
-
-/// What the engine's futures and the two tasks share.
-pub(super) struct Desk {
-    session: Session,
-    nonce: String,
-    book: Mutex<Book>,
-    wake: Notify,
-}
-
-/// A request's place at the desk; dropping it gives the request up.
-pub(super) struct Place {
-    desk: Arc<Desk>,
-    id: String,
-    answer: oneshot::Receiver<Answer>,
-}
-
-impl Place {
-    pub(super) async fn answer(&mut self) -> Result<Answer, oneshot::error::RecvError> {
-        (&mut self.answer).await
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut book = self.desk.book();
-        // Not there any more when it was answered.
-        if let Some(Pending { entry: Some(entry), .. }) = book.pending.remove(&self.id) {
-            book.settled.push((self.id.clone(), entry));
-            drop(book);
-            self.desk.wake.notify_one();
-        }
-    }
-}
-
-impl Desk {
-    pub(super) fn new(session: Session) -> Self {
-        let nonce = super::session::nonce();
-        Self { session, nonce, book: Mutex::default(), wake: Notify::new() }
-    }
-
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A place for a request, which the clerk will send.
-    pub(super) fn enter(self: &Arc<Self>, request: SampleRequest) -> Result<Place, GeneratorError> {
-        let mut book = self.book();
-        if book.why_gone.is_some() {
-            drop(book);
-            return Err(self.gone());
-        }
-        book.next += 1;
-        // Unlike any other request, of this group or of this trainer before a restart.
-        let id = format!("{}-{}", self.nonce, book.next);
-        let ask = Arc::new(Ask { id: id.clone(), floor: book.floor, request });
-        let (reply, answer) = oneshot::channel();
-        book.pending.insert(id.clone(), Pending { ask, entry: None, refusals: 0, reply });
-        drop(book);
-        self.wake.notify_one();
-        Ok(Place { desk: self.clone(), id, answer })
-    }
-
-    pub(super) fn close(&self, reason: &str) {
-        let mut book = self.book();
-        book.why_gone.get_or_insert_with(|| reason.to_owned());
-        book.pending.clear();
-    }
-
-    pub(super) fn gone(&self) -> GeneratorError {
-        let reason = self.book().why_gone.clone();
-        GeneratorError::Gone { reason: reason.unwrap_or_else(|| "its tasks have ended".to_owned()) }
-    }
-
-    pub(super) fn pending(&self) -> usize {
-        self.book().pending.len()
-    }
-
-    pub(super) fn floor(&self) -> PolicyVersion {
-        self.book().floor
-    }
-
-    pub(super) fn publish(&self, version: PolicyVersion) {
-        let mut book = self.book();
-        book.newest = book.newest.max(version);
-    }
-
-    pub(super) fn adopt(&self, version: PolicyVersion) {
-        self.book().floor = version;
-    }
-
-    pub(super) fn note_events(&self, events: Vec<ChannelEvent>) {
-        let mut book = self.book();
-        for event in events {
-            if let ChannelEvent::Broken { reason } = &event {
-                book.broken = Some(reason.clone());
-            }
-            if book.signs.channel.len() < MOST_NOTES {
-                book.signs.channel.push(event);
-            }
-        }
-    }
-
-    /// Why no more weights can be sent.
-    pub(super) fn broken(&self) -> Option<String> {
-        self.book().broken.clone()
-    }
-
-    pub(super) fn take_signs(&self) -> Signs {
-        let mut book = self.book();
-        let (channel, refused) =
-            (std::mem::take(&mut book.signs.channel), std::mem::take(&mut book.signs.refused));
-        let had_trouble = book.signs.had_trouble.take();
-        Signs { channel, refused, had_trouble, ..book.signs.clone() }
-    }
-
-    /// Takes an answer; those that nobody waits for are duplicates or were given up.
-    fn settle(&self, bytes: &[u8]) {
-        let reply: Reply = match decode("an answer", bytes, MOST_ANSWER) {
-            Ok(reply) => reply,
-            Err(error) => return self.complain(format!("from somebody: {error}")),
-        };
-        let mut book = self.book();
-        let newest = book.newest;
-        let Some(pending) = book.pending.get_mut(&reply.id) else { return };
-        let answer = match pending.ask.judge(reply.outcome, newest) {
-            Ok(answer) => answer,
-            Err(error) => {
-                let reason = format!("from {}: {error}", short(&reply.from));
-                pending.refusals += 1;
-                if pending.refusals < MOST_REFUSALS {
-                    // Unacknowledged, so it is claimed and written again.
-                    drop(book);
-                    return self.complain(reason);
-                }
-                Err(GeneratorError::Refused { reason })
-            }
-        };
-        if let Some(Pending { entry, reply: waiting, .. }) = book.pending.remove(&reply.id) {
-            book.settled.extend(entry.map(|entry| (reply.id, entry)));
-            // Given up in this moment: nobody wants it.
-            let _ = waiting.send(answer);
-        }
-        drop(book);
-        self.wake.notify_one();
-    }
-
-    fn complain(&self, reason: String) {
-        let mut book = self.book();
-        if book.signs.refused.len() < MOST_NOTES {
-            book.signs.refused.push(reason);
-        }
-    }
-
-    fn note_trouble(&self, trouble: String) {
-        let mut book = self.book();
-        book.signs.had_trouble.get_or_insert_with(|| trouble.clone());
-        book.signs.trouble = Some(trouble);
-    }
-
-    fn note_health(&self) {
-        self.book().signs.trouble = None;
-    }
-}
-
-/// What somebody else calls himself, for a line.
-fn short(name: &str) -> String {
-    name.chars().take(64).collect()
-}
-
 /// The reader. Answers are taken out of Redis once they are here, so it always reads from the start.
 pub(super) async fn read_answers(desk: Arc<Desk>, mut broker: Broker) {
     let answers = desk.session.answers();
@@ -288,11 +91,13 @@ async fn send(desk: &Desk, broker: &mut Broker) -> Result<(), RedisError> {
         let Some(ask) = next else { return Ok(()) };
         let mut sending = pipe();
         sending.atomic();
-        sending.cmd("HSET").arg(desk.session.bodies()).arg(&ask.id).arg(encode(&*ask)).ignore();
+        let sealed = desk.session.seal(Kind::Request, &*ask);
+        sending.cmd("HSET").arg(desk.session.bodies()).arg(&ask.id).arg(sealed).ignore();
         sending.cmd("XADD").arg(desk.session.requests()).arg("*").arg("id").arg(&ask.id);
         let (entry,): (String,) = broker.ask_all(&sending).await?;
         let mut book = desk.book();
-        match book.pending.get_mut(&ask.id) {
+        let mut pending = desk.ticket(&ask.id).and_then(|ticket| book.pending.get_mut(&ticket));
+        match pending.take_if(|pending| pending.ask.id == ask.id) {
             Some(pending) => pending.entry = Some(entry),
             // Given up, or answered by a generator that had it from before.
             None => book.settled.push((ask.id.clone(), entry)),
@@ -327,7 +132,7 @@ async fn look_around(
     name: &str,
     announcement: &Announcement,
 ) -> Result<(), RemoteError> {
-    announce(broker, name, announcement).await?;
+    announce(broker, name, desk.session.token(), announcement).await?;
     let mut keeping = pipe();
     for key in desk.session.all() {
         keeping.cmd("EXPIRE").arg(key).arg(KEPT.as_secs()).ignore();
@@ -335,7 +140,7 @@ async fn look_around(
     broker.ask_all::<()>(&keeping).await?;
     find_lost(desk, broker).await?;
     let beats: Vec<Vec<u8>> = broker.ask(cmd("HVALS").arg(desk.session.fleet())).await?;
-    let read = |bytes: &Vec<u8>| decode::<Beat>("a sign of life", bytes, MOST_BEAT).ok();
+    let read = |bytes: &Vec<u8>| desk.session.open::<Beat>(Kind::SignOfLife, bytes, MOST_BEAT).ok();
     desk.book().signs.beats = beats.iter().take(MOST_MEMBERS).filter_map(read).collect();
     Ok(())
 }
@@ -345,8 +150,8 @@ async fn find_lost(desk: &Desk, broker: &mut Broker) -> Result<(), RedisError> {
     // Before asking, so that what is sent meanwhile is not taken for lost.
     let sent: Vec<(String, String)> = {
         let book = desk.book();
-        let entry = |(id, pending): (&String, &Pending)| Some((id.clone(), pending.entry.clone()?));
-        book.pending.iter().filter_map(entry).collect()
+        let entry = |pending: &Pending| Some((pending.ask.id.clone(), pending.entry.clone()?));
+        book.pending.values().filter_map(entry).collect()
     };
     if sent.is_empty() {
         return Ok(());
@@ -359,7 +164,10 @@ async fn find_lost(desk: &Desk, broker: &mut Broker) -> Result<(), RedisError> {
     let mut book = desk.book();
     for (id, entry) in sent {
         let is_there = entries.contains(entry.as_str()) && bodies.contains(&id);
-        if let (false, Some(pending)) = (is_there, book.pending.get_mut(&id)) {
+        let pending = desk.ticket(&id).and_then(|ticket| book.pending.get_mut(&ticket));
+        if let (false, Some(pending)) = (is_there, pending)
+            && pending.ask.id == id
+        {
             pending.entry = None;
         }
     }

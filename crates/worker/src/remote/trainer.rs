@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use scalerl_model::collective::Token;
 use scalerl_rollout::{
     Completion, Generator, GeneratorError, PolicyVersion, SampleRequest, WeightHandle,
 };
 use tokio::task::JoinHandle;
 
-use super::clerk::{self, Desk};
+use super::clerk;
+use super::desk::Desk;
 use super::session::{Announcement, Session, announce};
 use super::wire::{Beat, MOST_REQUEST, encode};
 use super::{Broker, RemoteError};
@@ -42,28 +44,30 @@ pub struct RedisGenerator {
     shelf: Arc<Shelf>,
     broker: Broker,
     name: String,
+    session: Session,
     announcement: Announcement,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl RedisGenerator {
-    /// Announces a session under `name` and begins to serve it. Fails where Redis cannot be reached
-    /// now; what happens to it later is waited for.
+    /// Announces a session under `name` and begins to serve it, for whoever knows the token. Fails
+    /// where Redis cannot be reached now; what happens to it later is waited for.
     pub async fn open(
         mut broker: Broker,
-        name: &str,
+        (name, token): (&str, Token),
         announcement: Announcement,
         channel: WeightChannel,
         shelf: Arc<Shelf>,
     ) -> Result<Self, RemoteError> {
-        announce(&mut broker, name, &announcement).await?;
-        let session = Session::new(name, &announcement.nonce);
-        let desk = Arc::new(Desk::new(session));
+        announce(&mut broker, name, &token, &announcement).await?;
+        let session = Session::new(name, &announcement.nonce, token);
+        let desk = Arc::new(Desk::new(session.clone()));
         let reader = tokio::spawn(clerk::read_answers(desk.clone(), broker.another()));
         let own = (name.to_owned(), announcement.clone());
         let clerk = tokio::spawn(clerk::keep(desk.clone(), broker.another(), own));
         let (name, tasks) = (name.to_owned(), vec![reader, clerk]);
-        Ok(Self { desk, channel: Arc::new(channel), shelf, broker, name, announcement, tasks })
+        let channel = Arc::new(channel);
+        Ok(Self { desk, channel, shelf, broker, name, session, announcement, tasks })
     }
 
     /// What can be seen of the fleet.
@@ -91,9 +95,8 @@ impl RedisGenerator {
         let over = Announcement { is_over: true, ..self.announcement.clone() };
         let mut broker = self.broker.another();
         // Where it cannot be said, the closed weight channel says it.
-        let _ = announce(&mut broker, &self.name, &over).await;
-        let session = Session::new(&self.name, &self.announcement.nonce);
-        let _ = broker.ask::<()>(redis::cmd("DEL").arg(&session.all()[..])).await;
+        let _ = announce(&mut broker, &self.name, self.session.token(), &over).await;
+        let _ = broker.ask::<()>(redis::cmd("DEL").arg(&self.session.all()[..])).await;
     }
 }
 

@@ -8,6 +8,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stdout, reason = "says that it skipped")]
 
+mod hostile;
+#[path = "../tiny/mod.rs"]
 mod tiny;
 
 use std::net::{TcpListener, TcpStream};
@@ -108,6 +110,7 @@ struct Rig {
     generator: Arc<RedisGenerator>,
     trainer: LocalTrainer,
     announcement: Announcement,
+    token: Token,
     nodes: Vec<Node>,
 }
 
@@ -118,7 +121,7 @@ struct Node {
 }
 
 impl Node {
-    fn start(redis: &Redis, announcement: &Announcement, name: &str) -> Self {
+    fn start(redis: &Redis, (announcement, token): (&Announcement, &Token), name: &str) -> Self {
         let shelf = Shelf::new();
         let mut setup = tiny::setup(&shelf);
         // A few at a time, so that weights on their way find somebody in mid-completion.
@@ -127,11 +130,11 @@ impl Node {
         let form = Form::of(&tiny::model(1).parameters);
         let (address, port) = &announcement.weights;
         let member =
-            WeightMember::join((address, *port, &announcement.token), name, form, shelf, CHANNEL)
-                .unwrap();
+            WeightMember::join((address, *port, token), name, form, shelf, CHANNEL).unwrap();
         let serving = tokio::spawn(serve(ServeSetup {
             broker: redis.broker(),
             name: "test".to_owned(),
+            token: token.clone(),
             announcement: announcement.clone(),
             own_name: name.to_owned(),
             host: "here".to_owned(),
@@ -157,22 +160,33 @@ impl Drop for Node {
 impl Rig {
     async fn new(redis: &Redis, nodes: usize, at_once: u32) -> Self {
         let shelf = Shelf::new();
-        let mut trainer =
+        let trainer =
             LocalTrainer::try_new(&tiny::recipe(), tiny::model(1), shelf.clone()).unwrap();
         let token = Token::random().unwrap();
         let channel = WeightChannel::open("127.0.0.1", 0, &token, CHANNEL).unwrap();
         let weights = ("127.0.0.1".to_owned(), channel.port());
-        let mut announcement = Announcement::new(weights, token, at_once, serde_json::Value::Null);
+        let mut announcement = Announcement::new(weights, at_once, serde_json::Value::Null);
         announcement.heartbeat = Duration::from_millis(100);
         announcement.claim = Duration::from_millis(800);
         let own = announcement.clone();
-        let generator = RedisGenerator::open(redis.broker(), "test", own, channel, shelf);
+        let session = ("test", token.clone());
+        let generator = RedisGenerator::open(redis.broker(), session, own, channel, shelf);
         let generator = Arc::new(generator.await.unwrap());
-        let name = |index: usize| format!("node-{index}");
-        let nodes =
-            (0..nodes).map(|index| Node::start(redis, &announcement, &name(index))).collect();
-        generator.adopt(&trainer.publish().unwrap()).await.unwrap();
-        Self { generator, trainer, announcement, nodes }
+        let mut rig = Self { generator, trainer, announcement, token, nodes: Vec::new() };
+        rig.nodes = (0..nodes).map(|index| rig.node(redis, &format!("node-{index}"))).collect();
+        let weights = rig.trainer.publish().unwrap();
+        rig.generator.adopt(&weights).await.unwrap();
+        rig
+    }
+
+    /// One more generator.
+    fn node(&self, redis: &Redis, name: &str) -> Node {
+        Node::start(redis, (&self.announcement, &self.token), name)
+    }
+
+    /// A key of this session.
+    fn key(&self, name: &str) -> String {
+        format!("scalerl:test:{}:{name}", self.announcement.nonce)
     }
 
     /// So many requests at once; all answers, each with all its completions.
@@ -292,7 +306,7 @@ async fn requests_of_a_dead_generator_are_answered_by_another() {
         let killing = async {
             wait_until("the first to be at work", || first.local.stats().running > 0).await;
             drop(first);
-            Node::start(&redis, &rig.announcement, "second")
+            rig.node(&redis, "second")
         };
         let ((), second) = tokio::join!(asking, killing);
         assert!(second.local.stats().tokens > 0, "the second has worked");
@@ -340,7 +354,7 @@ async fn nonsense_and_old_tokens_are_refused_and_the_request_is_answered() {
     rig.step().await;
     rig.step().await;
     assert_eq!(rig.generator.adopted(), PolicyVersion(2));
-    let answers = format!("scalerl:test:{}:answers", rig.announcement.nonce);
+    let answers = rig.key("answers");
     let mut client = redis.client();
     for reply in
         ["", "{", "[1,2,3]", r#"{"id":"x","from":"y","outcome":{"Refused":{"reason":"z"}}}"#]
