@@ -140,7 +140,7 @@ pub fn fit_at_ceiling(
     options: &FitOptions,
 ) -> Result<Fit, FitError> {
     let method = match options.method {
-        Method::Marginal => Method::Profile,
+        method if method.is_posterior() => Method::Profile,
         other => other,
     };
     let (floor, warmup) = (Some(options.floor_choice()), Warmup::Before(own.warmup_cut));

@@ -4,11 +4,12 @@
 //! Series --window--> points used --method--> Predictor --> Fit (parameters, forecasts, verdict)
 //! ```
 //!
-//! Four methods share one result type:
+//! Five methods share one result type:
 //!
 //! | method | what it is | when |
 //! |---|---|---|
-//! | `marginal` | posterior over a grid, drift and warm-up distrust included | default |
+//! | `mixture` | exact mixture of normals over a grid, can learn from finished runs | default |
+//! | `marginal` | posterior over a grid with a local trend, by random draws | comparison |
 //! | `profile` | least squares, profile-likelihood intervals | fast, classical |
 //! | `paper` | the authors' grid, to check published numbers | reproduction |
 //! | `power-law` | R = A - D / C^B | the rival |
@@ -18,7 +19,9 @@
 //! Not here: the methods themselves (one file each under `fit/`).
 
 pub(crate) mod cholesky;
+pub(crate) mod levels;
 pub(crate) mod marginal;
+pub(crate) mod mixture;
 pub(crate) mod paper;
 pub(crate) mod profile;
 
@@ -37,8 +40,10 @@ use crate::window::Window;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
-    /// Posterior over a grid with floor and ceiling integrated out.
+    /// Exact mixture of normals over a grid, which can learn from finished runs.
     #[default]
+    Mixture,
+    /// Posterior over a grid with a local trend, read off random draws.
     Marginal,
     /// Least squares with profile-likelihood intervals.
     Profile,
@@ -50,12 +55,19 @@ pub enum Method {
 
 impl Method {
     /// Every method, default first.
-    pub const ALL: [Self; 4] = [Self::Marginal, Self::Profile, Self::Paper, Self::PowerLaw];
+    pub const ALL: [Self; 5] =
+        [Self::Mixture, Self::Marginal, Self::Profile, Self::Paper, Self::PowerLaw];
+
+    /// Is it a posterior over a grid, which keeps every point and fits its floor?
+    pub(crate) fn is_posterior(self) -> bool {
+        matches!(self, Self::Mixture | Self::Marginal)
+    }
 }
 
 impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Mixture => "mixture",
             Self::Marginal => "marginal",
             Self::Profile => "profile",
             Self::Paper => "paper",
@@ -69,7 +81,7 @@ impl FromStr for Method {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Self::ALL.into_iter().find(|method| method.to_string() == text).ok_or_else(|| {
-            format!("unknown method `{text}`: one of marginal, profile, paper, power-law")
+            format!("unknown method `{text}`: one of mixture, marginal, profile, paper, power-law")
         })
     }
 }
@@ -147,7 +159,7 @@ impl FitOptions {
     /// The floor that will be used.
     pub fn floor_choice(&self) -> FloorChoice {
         self.floor.unwrap_or(match self.method {
-            Method::Marginal => FloorChoice::Fit,
+            method if method.is_posterior() => FloorChoice::Fit,
             _ => FloorChoice::First,
         })
     }
@@ -317,11 +329,11 @@ impl FitError {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Points(error) => error.hint(),
-            Self::TooFewPoints { method: Method::Marginal, .. } => {
+            Self::TooFewPoints { method: Method::Mixture, .. } => {
                 "evaluate more often, lower --warmup, or raise --until"
             }
             Self::TooFewPoints { .. } => {
-                "evaluate more often, lower --warmup, raise --until, or use --method marginal, \
+                "evaluate more often, lower --warmup, raise --until, or use --method mixture, \
                  which needs the fewest points"
             }
             Self::FloorOutOfRange { .. } => "give the floor on the scale of the values",
@@ -350,6 +362,7 @@ pub fn fit(series: &Series, options: &FitOptions) -> Result<Fit, FitError> {
 pub(crate) fn fit_window(window: &Window, options: &FitOptions) -> Fit {
     let range = window.range;
     let solved = match options.method {
+        Method::Mixture => mixture::solve(window, options),
         Method::Marginal => marginal::solve(window, options),
         Method::Profile => profile::solve(window, options, profile::Family::Sigmoid),
         Method::Paper => paper::solve(window, options),

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::fit::marginal::Posterior;
+use crate::fit::{marginal, mixture};
 use crate::fit::profile::Profile;
 use crate::fit::{Estimate, Fit};
 
@@ -58,13 +58,15 @@ pub enum Outlook {
 /// What each method needs to forecast, on the unit scale.
 #[derive(Debug, Clone)]
 pub(crate) enum Predictor {
-    Posterior(Posterior),
+    Mixture(Box<mixture::Posterior>),
+    Posterior(marginal::Posterior),
     Profile(Profile),
 }
 
 impl Predictor {
     pub(crate) fn forecast(&self, compute: f64) -> Forecast {
         match self {
+            Self::Mixture(posterior) => posterior.forecast(&[compute]),
             Self::Posterior(posterior) => posterior.forecast(compute),
             Self::Profile(profile) => profile.forecast(compute),
         }
@@ -72,6 +74,7 @@ impl Predictor {
 
     pub(crate) fn gain(&self, factor: f64) -> Estimate {
         match self {
+            Self::Mixture(posterior) => posterior.gain(factor).estimate(),
             Self::Posterior(posterior) => posterior.gain(factor),
             Self::Profile(profile) => profile.gain(factor),
         }

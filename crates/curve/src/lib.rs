@@ -12,6 +12,7 @@ pub mod fit;
 pub mod forecast;
 pub mod law;
 mod noise;
+mod normal;
 pub mod points;
 pub mod sensitivity;
 pub mod verdict;

@@ -39,29 +39,48 @@ pub(crate) fn estimate(points: &[Point]) -> Noise {
 
 fn binomial(points: &[Point], counts: &[f64]) -> Noise {
     let typical = median(counts.to_vec());
-    let later = points[points.len() / 2..].iter().map(|p| p.value).collect();
-    // Half a success away from 0 and 1: a run at 1.0 still has noise.
-    let margin = 0.5 / (typical + 1.0);
-    let rate = median(later).clamp(margin, 1.0 - margin);
-    let scale = (rate * (1.0 - rate) / typical).sqrt().max(LEAST);
+    let scale = binomial_of(points, typical);
     let relative = counts.iter().map(|n| (typical / n).sqrt().clamp(0.2, 5.0)).collect();
     Noise { scale, relative, is_binomial: true }
 }
 
+/// Binomial standard deviation of a typical point; `None` where some count is not known.
+pub(crate) fn binomial_scale(points: &[Point]) -> Option<f64> {
+    let counts: Vec<f64> = points.iter().map(|p| p.samples).collect::<Option<_>>()?;
+    Some(binomial_of(points, median(counts)))
+}
+
+fn binomial_of(points: &[Point], count: f64) -> f64 {
+    let later = points[points.len() / 2..].iter().map(|p| p.value).collect();
+    // Half a success away from 0 and 1: a run at 1.0 still has noise.
+    let margin = 0.5 / (count + 1.0);
+    let rate = median(later).clamp(margin, 1.0 - margin);
+    (rate * (1.0 - rate) / count).sqrt().max(LEAST)
+}
+
 /// Noise read off the distances of points from the line between their neighbours.
 pub(crate) fn neighbour_scale(points: &[Point]) -> f64 {
-    let log_compute = log_axis(points);
-    let start = (points.len() / 4).max(1);
-    let distances: Vec<f64> = (start..points.len().saturating_sub(1))
-        .map(|i| {
-            let weight =
-                (log_compute[i] - log_compute[i - 1]) / (log_compute[i + 1] - log_compute[i - 1]);
-            let line = points[i - 1].value * (1.0 - weight) + points[i + 1].value * weight;
-            let spread = (1.0 + weight.powi(2) + (1.0 - weight).powi(2)).sqrt();
-            (points[i].value - line).abs() / spread
-        })
-        .collect();
+    let distances = neighbour_distances(points, (points.len() / 4).max(1));
     if distances.is_empty() { READ_OFF.1 / 2.0 } else { MAD_TO_SD * median(distances) }
+}
+
+/// The same with the first quarter of the distances left out; `None` below four points.
+pub(crate) fn scatter(points: &[Point]) -> Option<f64> {
+    let count = points.len().checked_sub(2).filter(|count| *count >= 2)?;
+    Some(MAD_TO_SD * median(neighbour_distances(points, 1 + count / 4)))
+}
+
+/// |second differences| in log compute from point `start` on, as standard deviations of one point.
+fn neighbour_distances(points: &[Point], start: usize) -> Vec<f64> {
+    let log_compute = log_axis(points);
+    let distance = |i: usize| {
+        let (left, right) = (log_compute[i - 1], log_compute[i + 1]);
+        let weight = (log_compute[i] - left) / (right - left).max(1e-12);
+        let line = points[i - 1].value * (1.0 - weight) + points[i + 1].value * weight;
+        let spread = (1.0 + weight.powi(2) + (1.0 - weight).powi(2)).sqrt();
+        (points[i].value - line).abs() / spread
+    };
+    (start..points.len().saturating_sub(1)).map(distance).collect()
 }
 
 /// x = ln(C + c1/2) with c1 the first compute above zero, so that step 0 stays usable.
@@ -72,12 +91,14 @@ pub(crate) fn log_axis(points: &[Point]) -> Vec<f64> {
 
 /// The middle value; the mean of the two middle ones for an even count.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
-    if values.len() % 2 == 1 {
-        values[middle]
+    let is_odd = values.len() % 2 == 1;
+    let (below, upper, _) = values.select_nth_unstable_by(middle, f64::total_cmp);
+    if is_odd {
+        *upper
     } else {
-        f64::midpoint(values[middle - 1], values[middle])
+        let lower = below.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        f64::midpoint(lower, *upper)
     }
 }
 

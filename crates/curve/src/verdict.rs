@@ -121,7 +121,7 @@ fn is_structured(window: &Window, solved: &Solved) -> bool {
     let points = window.steady();
     let residual_scale = match &solved.predictor {
         Predictor::Profile(profile) => profile.residual_scale(),
-        Predictor::Posterior(_) => profile::best_sigmoid(points, window.floor).1,
+        Predictor::Mixture(_) | Predictor::Posterior(_) => profile::best_sigmoid(points, window.floor).1,
     };
     let own = noise::neighbour_scale(points).max(window.noise.scale);
     residual_scale > STRUCTURED_RATIO * own && residual_scale > STRUCTURED_LEAST

@@ -64,7 +64,7 @@ impl Window {
             Warmup::Before(compute) => compute,
             Warmup::Auto => auto_cut(series, options, floor),
         };
-        let keeps_warmup = options.warmup == Warmup::Auto && options.method == Method::Marginal;
+        let keeps_warmup = options.warmup == Warmup::Auto && options.method.is_posterior();
         let cut = if keeps_warmup { 0.0 } else { steady_from };
         // A power law has no value at zero compute.
         let is_usable = |p: &Point| {
@@ -77,7 +77,7 @@ impl Window {
             return Err(FitError::NoCompute);
         }
         let needed = match options.method {
-            Method::Marginal => 3,
+            method if method.is_posterior() => 3,
             _ => 4 + usize::from(floor.is_none()),
         };
         if used.len() < needed {

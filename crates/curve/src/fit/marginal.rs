@@ -27,6 +27,7 @@ pub(crate) use posterior::Posterior;
 use covariance::Covariance;
 use grid::{Grid, Prior};
 
+use crate::fit::levels::LevelPrior;
 use crate::fit::{Estimate, FitOptions, Solved};
 use crate::forecast::Predictor;
 use crate::window::Window;
@@ -89,9 +90,7 @@ fn prior(window: &Window, options: &FitOptions) -> Prior {
     let gain = (window.last_level() - first).max(0.0);
     let remaining_gain_sd = (0.05 + gain).min(0.2);
     let gain_precision = if options.ceiling.is_some() { 0.0 } else { remaining_gain_sd.powi(-2) };
-    Prior {
-        mean: [floor, ceiling],
-        precision: [floor_precision, ceiling_precision],
-        gain_precision,
-    }
+    let mean = [floor, ceiling];
+    let precision = [floor_precision, ceiling_precision];
+    Prior { levels: LevelPrior { mean, precision }, gain_precision }
 }

@@ -1,0 +1,111 @@
+//! The default method: an exact mixture of normals over a grid, which can learn from finished runs.
+//!
+//! ```text
+//! R_i = f(C_i) + d(C_i) + w(C_i) + e_i
+//! f(C) = R0 (1-g) + A g,   g = 1 - (1 + u/q)^-q,  u = (C/c)^B        q = 1 is the law itself
+//! d    drift of the run: a walk in log compute to both sides of the last point
+//! w    distrust of the warm-up, as large as the data ask for
+//! e    sampling noise, with dips below
+//! ```
+//!
+//! Given the shape (B, c, q) and the scales (of d, w, e) everything is Gaussian, so floor and
+//! ceiling are integrated out exactly and the rest is a weighted sum over a grid. What is asked
+//! for is then a mixture of normals: no optimiser to get stuck, no random draws, no seed.
+//!
+//! Finished runs of the same model and evaluation enter as branches of the prior
+//! (`posterior.rs`). What each ingredient buys and where it fails:
+//! `docs/design/forecast-method.md`.
+//!
+//! Not here: assumptions (`settings.rs`), points, bins and noise (`observed.rs`), the sum
+//! (`grid.rs`), what is read off it (`posterior.rs`).
+
+mod grid;
+mod observed;
+mod posterior;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use posterior::{Branch, Posterior, TailSummary};
+
+use grid::Grid;
+use observed::Observed;
+use settings::Settings;
+
+use crate::fit::levels::LevelPrior;
+use crate::fit::marginal::{LEAST_GAIN, WIDEST_BOUNDED};
+use crate::fit::{Estimate, FitOptions, Solved};
+use crate::forecast::Predictor;
+use crate::points::Point;
+use crate::window::Window;
+
+/// A floor or ceiling that is held: as good as exact beside any sampling noise.
+const HELD_SD: f64 = 1e-4;
+
+/// Prior of floor, ceiling and of the gain still to come, one precision for each of its widths.
+#[derive(Debug, Clone)]
+struct Prior {
+    levels: LevelPrior,
+    gain_precisions: Vec<f64>,
+}
+
+impl Prior {
+    fn generic(observed: &Observed, settings: &Settings) -> Self {
+        let mean = [observed.value[0], settings.ceiling.mean];
+        let precision = [settings.floor_sd.powi(-2), settings.ceiling.sd.powi(-2)];
+        let gain_precisions = settings.gains.iter().map(|sd| sd.powi(-2)).collect();
+        Self { levels: LevelPrior { mean, precision }, gain_precisions }
+    }
+
+    fn of(window: &Window, options: &FitOptions, observed: &Observed, settings: &Settings) -> Self {
+        let mut prior = Self::generic(observed, settings);
+        if let Some(value) = window.floor {
+            let sd = if window.floor_is_measured { window.noise.scale } else { HELD_SD };
+            prior.levels.mean[0] = value;
+            prior.levels.precision[0] = sd.powi(-2);
+        }
+        if let Some(value) = options.ceiling {
+            prior.levels.mean[1] = window.range.to_unit(value);
+            prior.levels.precision[1] = HELD_SD.powi(-2);
+            prior.gain_precisions = vec![0.0];
+        }
+        prior
+    }
+}
+
+pub(crate) fn solve(window: &Window, options: &FitOptions) -> Solved {
+    let settings = Settings::REFERENCE;
+    let observed = Observed::new(&window.unit, &settings);
+    let prior = Prior::of(window, options, &observed, &settings);
+    let grid = Grid::refine(&observed, &prior, &settings);
+    let posterior = Posterior::new(observed, grid, &[], &settings);
+    let ceiling = posterior.ceiling().estimate();
+    let gain = (window.last_level() - window.unit[0].value).abs();
+    let has_moved = gain > LEAST_GAIN * window.noise.scale;
+    let is_narrow = ceiling.high - ceiling.low <= WIDEST_BOUNDED && ceiling.high < 1.0;
+    let fitted = window.unit.iter().map(|p| posterior.mean_curve_at(p.compute)).collect();
+    Solved {
+        floor: match window.floor {
+            Some(value) => Estimate { value, low: value, high: value },
+            None => posterior.floor().estimate().map(|level| level.clamp(0.0, 1.0)),
+        },
+        ceiling: ceiling.map(|level| level.clamp(0.0, 1.0)),
+        steepness: posterior.steepness(),
+        midpoint: posterior.midpoint(),
+        is_bounded: is_narrow && has_moved,
+        fitted,
+        noise: posterior.noise(),
+        predictor: Predictor::Mixture(Box::new(posterior)),
+    }
+}
+
+/// What a finished run teaches, from all its points on the unit scale.
+pub(crate) fn summarise(points: &[Point]) -> Branch {
+    summarise_with(points, &Settings::REFERENCE)
+}
+
+fn summarise_with(points: &[Point], settings: &Settings) -> Branch {
+    let observed = Observed::new(points, settings);
+    let prior = Prior::generic(&observed, settings);
+    posterior::summarise(&Grid::refine(&observed, &prior, settings))
+}
