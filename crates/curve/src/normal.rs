@@ -98,6 +98,15 @@ impl Mixture {
         Estimate { value: self.quantile(0.5), low: self.quantile(0.05), high: self.quantile(0.95) }
     }
 
+    /// The distribution of shift + scale X.
+    pub(crate) fn rescaled(mut self, shift: f64, scale: f64) -> Self {
+        for normal in &mut self.normals {
+            normal.mean = shift + scale * normal.mean;
+            normal.sd *= scale;
+        }
+        self
+    }
+
     /// The distribution of X - Y for independent X and Y.
     pub(crate) fn minus(&self, other: &Self) -> Self {
         let (ours, theirs) = (self.thinned(), other.thinned());

@@ -32,7 +32,7 @@ mod wandb;
 
 use std::path::{Path, PathBuf};
 
-use scalerl_curve::Point;
+use scalerl_curve::{Compute, Point};
 use serde::Serialize;
 
 pub use axis::Axis;
@@ -76,6 +76,8 @@ pub struct Run {
     pub metric: String,
     /// In the order of the log.
     pub points: Vec<Point>,
+    /// Entropy of the policy along the run, where the log has it.
+    pub entropy: Vec<(Compute, f64)>,
     /// What was derived, assumed or left out, in plain sentences.
     pub notes: Vec<String>,
 }

@@ -13,7 +13,7 @@ fn runs(name: &str, request: &Request) -> Vec<Run> {
 }
 
 fn xy(run: &Run) -> Vec<(f64, f64)> {
-    run.points.iter().map(|point| (point.compute, point.value)).collect()
+    run.points.iter().map(|point| (point.compute.0, point.value)).collect()
 }
 
 fn assert_close(found: &[(f64, f64)], expected: &[(f64, f64)]) {

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! R = X (R0, A)' + error,  X = [1-g, g],  error ~ N(0, L L')
-//! P = diag(p0, pA) + p_g v v',  v = (1 - g_n)(-1, 1)        prior precision, m its mean
+//! P = diag(p0, pA) + p_g v v',  v = (1 - g_n)(-1, 1)        prior precision
+//! P m = (p0 m0, pA mA) + p_g m_g v
 //! M = X'V^-1X + P,  b = X'V^-1R + P m,  mu = M^-1 b
 //! ln weight = -(R'V^-1R + m'Pm - b'mu)/2 - ln|M|/2 + ln|P|/2       and -ln|L| by the caller
 //! ```
@@ -10,12 +11,25 @@
 //! The last term of P says how much gain is still to come after the last point.
 
 use super::cholesky::{Cholesky, LANES, dot};
+use crate::compute::Compute;
 
 /// Gaussian prior of (R0, A) without the gain still to come.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LevelPrior {
     pub(crate) mean: [f64; 2],
     pub(crate) precision: [f64; 2],
+}
+
+/// Gaussian prior of the gain still to come, (A - R0)(1 - g_n).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GainPrior {
+    pub(crate) mean: f64,
+    pub(crate) precision: f64,
+}
+
+impl GainPrior {
+    /// Says nothing.
+    pub(crate) const NONE: Self = Self { mean: 0.0, precision: 0.0 };
 }
 
 /// That prior for one shape.
@@ -28,11 +42,15 @@ pub(crate) struct PriorTerms {
 }
 
 impl LevelPrior {
-    /// `left` is the share of the gain still to come, `gain_precision` that of its size.
-    pub(crate) fn terms(&self, left: f64, gain_precision: f64) -> PriorTerms {
-        let gain = left * left * gain_precision;
+    /// `left` is the share of the gain still to come.
+    pub(crate) fn terms(&self, left: f64, to_come: GainPrior) -> PriorTerms {
+        let gain = left * left * to_come.precision;
         let precision = [self.precision[0] + gain, -gain, self.precision[1] + gain];
-        let pull = [self.precision[0] * self.mean[0], self.precision[1] * self.mean[1]];
+        let expected = left * to_come.precision * to_come.mean;
+        let pull = [
+            self.precision[0] * self.mean[0] - expected,
+            self.precision[1] * self.mean[1] + expected,
+        ];
         let determinant = determinant(precision);
         let mean = times(inverse(precision, determinant), pull);
         PriorTerms { precision, pull, constant: dot(&pull, &mean) - determinant.ln() }
@@ -107,12 +125,12 @@ impl Base {
 
 /// Shares at every compute, [`LANES`] shapes side by side.
 pub(crate) fn share_blocks<S>(
-    computes: &[f64],
+    computes: &[Compute],
     shapes: &[S],
-    share: impl Fn(&S, f64) -> f64,
+    share: impl Fn(&S, Compute) -> f64,
 ) -> Vec<Vec<[f64; LANES]>> {
     let block = |shapes: &[S]| {
-        let row = |compute: f64| {
+        let row = |compute: Compute| {
             let mut row = [0.0; LANES];
             for (value, shape) in row.iter_mut().zip(shapes) {
                 *value = share(shape, compute);

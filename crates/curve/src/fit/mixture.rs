@@ -26,35 +26,41 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use posterior::{Branch, Posterior, TailSummary};
+pub(crate) use posterior::{Branch, Future, Posterior, TailSummary};
 
 use grid::Grid;
 use observed::Observed;
-use settings::Settings;
+use settings::{Bell, Settings};
 
-use crate::fit::levels::LevelPrior;
-use crate::fit::marginal::{LEAST_GAIN, WIDEST_BOUNDED};
-use crate::fit::{Estimate, FitOptions, Solved};
+use crate::compute::Compute;
+use crate::fit::levels::{GainPrior, LevelPrior};
+use crate::fit::{Estimate, HistoryShare, Solved};
 use crate::forecast::Predictor;
+use crate::history::MOST_HISTORY;
+use crate::options::FitOptions;
 use crate::points::Point;
 use crate::window::Window;
+
+/// The tails that a finished run is summarised by.
+pub(crate) const TAILS: [f64; settings::TAIL_COUNT] = Settings::SHIPPED.tails;
 
 /// A floor or ceiling that is held: as good as exact beside any sampling noise.
 const HELD_SD: f64 = 1e-4;
 
-/// Prior of floor, ceiling and of the gain still to come, one precision for each of its widths.
+/// Prior of floor, ceiling and of the gain still to come, the latter with several widths.
 #[derive(Debug, Clone)]
-struct Prior {
+pub(crate) struct Prior {
     levels: LevelPrior,
-    gain_precisions: Vec<f64>,
+    to_come: Vec<GainPrior>,
 }
 
 impl Prior {
     fn generic(observed: &Observed, settings: &Settings) -> Self {
         let mean = [observed.value[0], settings.ceiling.mean];
         let precision = [settings.floor_sd.powi(-2), settings.ceiling.sd.powi(-2)];
-        let gain_precisions = settings.gains.iter().map(|sd| sd.powi(-2)).collect();
-        Self { levels: LevelPrior { mean, precision }, gain_precisions }
+        let gain = |bell: &Bell| GainPrior { mean: bell.mean, precision: bell.sd.powi(-2) };
+        let to_come = settings.gains.iter().map(gain).collect();
+        Self { levels: LevelPrior { mean, precision }, to_come }
     }
 
     fn of(window: &Window, options: &FitOptions, observed: &Observed, settings: &Settings) -> Self {
@@ -67,23 +73,25 @@ impl Prior {
         if let Some(value) = options.ceiling {
             prior.levels.mean[1] = window.range.to_unit(value);
             prior.levels.precision[1] = HELD_SD.powi(-2);
-            prior.gain_precisions = vec![0.0];
+            prior.to_come = vec![GainPrior::NONE];
         }
         prior
     }
 }
 
 pub(crate) fn solve(window: &Window, options: &FitOptions) -> Solved {
-    let settings = Settings::REFERENCE;
-    let observed = Observed::new(&window.unit, &settings);
+    let settings = Settings::SHIPPED;
+    let observed = Observed::new(&window.rows, &settings);
     let prior = Prior::of(window, options, &observed, &settings);
     let grid = Grid::refine(&observed, &prior, &settings);
-    let posterior = Posterior::new(observed, grid, &[], &settings);
+    let (names, branches) = branches(window, options);
+    let posterior = Posterior::new(observed, grid, &branches, &settings);
     let ceiling = posterior.ceiling().estimate();
-    let gain = (window.last_level() - window.unit[0].value).abs();
-    let has_moved = gain > LEAST_GAIN * window.noise.scale;
-    let is_narrow = ceiling.high - ceiling.low <= WIDEST_BOUNDED && ceiling.high < 1.0;
-    let fitted = window.unit.iter().map(|p| posterior.mean_curve_at(p.compute)).collect();
+    let fitted = posterior.mean_curve(window.unit.iter().map(|p| p.compute));
+    let shares = names.into_iter().zip(posterior.history_weights());
+    let mut history: Vec<HistoryShare> =
+        shares.map(|(name, weight)| HistoryShare { name, weight: *weight }).collect();
+    history.sort_by(|a, b| b.weight.total_cmp(&a.weight));
     Solved {
         floor: match window.floor {
             Some(value) => Estimate { value, low: value, high: value },
@@ -91,17 +99,27 @@ pub(crate) fn solve(window: &Window, options: &FitOptions) -> Solved {
         },
         ceiling: ceiling.map(|level| level.clamp(0.0, 1.0)),
         steepness: posterior.steepness(),
-        midpoint: posterior.midpoint(),
-        is_bounded: is_narrow && has_moved,
+        midpoint: posterior.midpoint().map(Compute),
+        can_be_bounded: ceiling.high < 1.0 && window.has_moved(),
         fitted,
         noise: posterior.noise(),
+        history,
         predictor: Predictor::Mixture(Box::new(posterior)),
     }
 }
 
+/// Names and branches of the latest finished runs to learn from: not the run itself, and none where
+/// the ceiling is held.
+fn branches(window: &Window, options: &FitOptions) -> (Vec<String>, Vec<Branch>) {
+    let history = if options.ceiling.is_some() { &[] } else { options.history };
+    let others = history.iter().rev().filter(|entry| !entry.holds(&window.used));
+    let branches = others.filter_map(|entry| Some((entry.name.clone(), entry.branch()?)));
+    branches.take(MOST_HISTORY).unzip()
+}
+
 /// What a finished run teaches, from all its points on the unit scale.
 pub(crate) fn summarise(points: &[Point]) -> Branch {
-    summarise_with(points, &Settings::REFERENCE)
+    summarise_with(points, &Settings::SHIPPED)
 }
 
 fn summarise_with(points: &[Point], settings: &Settings) -> Branch {

@@ -17,7 +17,7 @@ use steptime::StepTimes;
 
 /// Where the compute of a row comes from.
 #[derive(Debug, Clone)]
-pub(crate) struct Compute {
+pub(crate) struct ComputeAxis {
     pub(crate) axis: Axis,
     /// What the axis is called: a column's name, or the axis' own where it is derived.
     pub(crate) name: String,
@@ -57,7 +57,7 @@ const CLOCKS: [&str; 12] = [
     "seconds",
 ];
 
-impl Compute {
+impl ComputeAxis {
     /// The axis the request asks for, or the best there is.
     pub(crate) fn choose(log: &Log, rows: &[u32], request: &Request) -> Result<Self, IngestError> {
         let Some(wanted) = &request.x else { return Self::best(log, rows, request) };

@@ -12,8 +12,9 @@
 //! Floor and ceiling are integrated out in every cell: `fit/levels.rs`.
 
 use super::covariance::Covariance;
+use crate::compute::Compute;
 use crate::fit::cholesky::LANES;
-use crate::fit::levels::{Base, LevelPrior, Levels, share_blocks};
+use crate::fit::levels::{Base, GainPrior, LevelPrior, Levels, share_blocks};
 use crate::window::Window;
 
 const STEEPNESS_POINTS: usize = 8;
@@ -39,7 +40,7 @@ const LARGEST_EXPONENT: f64 = 700.0;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Prior {
     pub(crate) levels: LevelPrior,
-    pub(crate) gain_precision: f64,
+    pub(crate) to_come: GainPrior,
 }
 
 /// One triple of scales.
@@ -63,14 +64,14 @@ pub(crate) struct Shape {
 
 impl Shape {
     /// Share of the gain reached, g.
-    pub(crate) fn share_at(&self, compute: f64) -> f64 {
+    pub(crate) fn share_at(&self, compute: Compute) -> f64 {
         share(self.log_steepness.exp(), self.log_midpoint, self.tail, compute)
     }
 }
 
 /// g = 1 - (1 + (C/C_mid)^B)^(-q).
-pub(crate) fn share(steepness: f64, log_midpoint: f64, tail: f64, compute: f64) -> f64 {
-    if compute <= 0.0 {
+pub(crate) fn share(steepness: f64, log_midpoint: f64, tail: f64, compute: Compute) -> f64 {
+    if !compute.is_positive() {
         return 0.0;
     }
     let ratio = (steepness * (compute.ln() - log_midpoint)).min(LARGEST_EXPONENT).exp();
@@ -98,8 +99,8 @@ pub(crate) struct Grid {
 impl Grid {
     pub(crate) fn refine(window: &Window, covariance: &Covariance, prior: &Prior) -> Self {
         let midpoints = (
-            (MIDPOINT_RANGE.0 * window.first_compute()).ln(),
-            (MIDPOINT_RANGE.1 * window.last_compute()).ln(),
+            (window.first_compute() * MIDPOINT_RANGE.0).ln(),
+            (window.last_compute() * MIDPOINT_RANGE.1).ln(),
         );
         let whole = Box { steepness: STEEPNESS_RANGE.map(f64::ln), midpoint: midpoints };
         let mut boxes = [whole; TAILS.len()];
@@ -226,7 +227,7 @@ fn evaluate(
     shapes: &[Shape],
 ) -> Vec<Levels> {
     let values: Vec<f64> = window.unit.iter().map(|p| p.value).collect();
-    let computes: Vec<f64> = window.unit.iter().map(|p| p.compute).collect();
+    let computes: Vec<Compute> = window.unit.iter().map(|p| p.compute).collect();
     let blocks = share_blocks(&computes, shapes, Shape::share_at);
     let mut cells = Vec::with_capacity(scales.len() * shapes.len());
     let mut whitened = Vec::new();
@@ -240,7 +241,7 @@ fn evaluate(
             let products = base.products(&whitened);
             for (lane, shape) in shapes.iter().enumerate() {
                 let last_share = block[block.len() - 1][lane];
-                let terms = prior.levels.terms(1.0 - last_share, prior.gain_precision);
+                let terms = prior.levels.terms(1.0 - last_share, prior.to_come);
                 let mut cell = base.solve(&products, lane, &terms);
                 cell.log_weight += log_scale + shape.log_prior;
                 cells.push(cell);

@@ -13,6 +13,7 @@
 use super::Prior;
 use super::observed::{Observed, walk};
 use super::settings::{MIDPOINT_POINTS, STEEPNESS_POINTS, Settings, TAIL_COUNT};
+use crate::compute::Compute;
 use crate::fit::cholesky::{Cholesky, LANES};
 use crate::fit::levels::{Base, Levels, PriorTerms, share_blocks};
 use crate::normal;
@@ -28,6 +29,8 @@ pub(crate) const LEAST_LOG_WEIGHT: f64 = -14.0;
 /// Exponents beyond these overflow or say nothing.
 const EXPONENTS: (f64, f64) = (-700.0, 300.0);
 const LEAST_INSIDE: f64 = 1e-12;
+/// A ceiling so many standard deviations from 0 and 1 lies between them.
+const SURELY_INSIDE: f64 = 8.0;
 
 /// One shape and the size of its cell in log coordinates.
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +46,7 @@ pub(crate) struct Shape {
 
 impl Shape {
     /// Share of the gain reached, g.
-    pub(crate) fn share_at(&self, compute: f64) -> f64 {
+    pub(crate) fn share_at(&self, compute: Compute) -> f64 {
         let exponent = self.log_steepness.exp() * (compute.ln() - self.log_midpoint);
         let u = exponent.clamp(EXPONENTS.0, EXPONENTS.1).exp();
         1.0 - (1.0 + u / self.q).powf(-self.q)
@@ -90,7 +93,7 @@ impl Grid {
     pub(crate) fn refine(observed: &Observed, prior: &Prior, settings: &Settings) -> Self {
         let whole = Bounds {
             steepness: ln(settings.steepness_range, 1.0),
-            midpoint: ln(settings.midpoint_range, observed.last_compute),
+            midpoint: ln(settings.midpoint_range, observed.last_compute.0),
         };
         let mut boxes = [whole; TAIL_COUNT];
         for _ in 0..SHRINKINGS {
@@ -127,12 +130,12 @@ impl<'a> Work<'a> {
         let shapes = shapes(boxes, settings, observed.last_compute);
         let blocks = share_blocks(&observed.compute, &shapes, Shape::share_at);
         let last = |index: usize| blocks[index / LANES][observed.size() - 1][index % LANES];
-        let gains = &prior.gain_precisions;
         let terms = |shape: usize| {
-            gains.iter().map(move |gain| prior.levels.terms(1.0 - last(shape), *gain))
+            let left = 1.0 - last(shape);
+            prior.to_come.iter().map(move |gain| prior.levels.terms(left, *gain))
         };
         let priors = (0..shapes.len()).flat_map(terms).collect();
-        Self { observed, settings, gains: gains.len(), shapes, blocks, priors }
+        Self { observed, settings, gains: prior.to_come.len(), shapes, blocks, priors }
     }
 
     /// Weight of each shape over a coarse set of scales.
@@ -248,7 +251,7 @@ fn scales(settings: &Settings, noise_scale: f64, is_coarse: bool) -> Vec<Scales>
     scales
 }
 
-fn shapes(boxes: &[Bounds; TAIL_COUNT], settings: &Settings, last_compute: f64) -> Vec<Shape> {
+fn shapes(boxes: &[Bounds; TAIL_COUNT], settings: &Settings, last_compute: Compute) -> Vec<Shape> {
     let at = |range: (f64, f64), index: usize, count: usize| {
         range.0 + (range.1 - range.0) * index as f64 / (count - 1) as f64
     };
@@ -305,6 +308,10 @@ fn shrink(
 /// ln P(0 < A < 1).
 fn log_chance_inside(solved: &Levels) -> f64 {
     let (mean, sd) = (solved.mean[1], solved.covariance[2].sqrt());
+    // Nearly every cell; the chance outside is then below 1e-14.
+    if mean > SURELY_INSIDE * sd && 1.0 - mean > SURELY_INSIDE * sd {
+        return 0.0;
+    }
     let inside = normal::cdf((1.0 - mean) / sd) - normal::cdf(-mean / sd);
     inside.clamp(LEAST_INSIDE, 1.0).ln()
 }

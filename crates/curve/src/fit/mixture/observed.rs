@@ -5,9 +5,10 @@
 //! the noise of a bin is known from its rows, and the scatter inside the bins is evidence on the
 //! noise. **Dips.** Evaluations that fall for one to three points and come back are outliers below:
 //! a point gets the variance of its depth below the second-best value before it, beyond three
-//! noise scales. **Distrust.** Points far below the present level may not be on the law.
+//! noise scales, and no deeper than it comes back. **Distrust.** Points far below the present level may not be on the law.
 
 use super::settings::Settings;
+use crate::compute::Compute;
 use crate::noise::{self, median};
 use crate::points::Point;
 
@@ -28,7 +29,7 @@ const DISTRUST_NOISES: f64 = 2.0;
 /// Binned points with everything that does not depend on shape or scales.
 #[derive(Debug, Clone)]
 pub(crate) struct Observed {
-    pub(crate) compute: Vec<f64>,
+    pub(crate) compute: Vec<Compute>,
     pub(crate) value: Vec<f64>,
     /// ln(C + c1/2) less that of the last row.
     pub(crate) position: Vec<f64>,
@@ -44,12 +45,12 @@ pub(crate) struct Observed {
     pub(crate) scatter: (f64, f64),
     half_first_compute: f64,
     last_x: f64,
-    pub(crate) last_compute: f64,
+    pub(crate) last_compute: Compute,
 }
 
 /// Bins of equal width in log compute.
 struct Bins {
-    compute: Vec<f64>,
+    compute: Vec<Compute>,
     value: Vec<f64>,
     samples: Option<Vec<f64>>,
     rows: Vec<f64>,
@@ -59,8 +60,8 @@ struct Bins {
 impl Observed {
     /// `points` by rising compute, on the unit scale, at least one with compute above zero.
     pub(crate) fn new(points: &[Point], settings: &Settings) -> Self {
-        let first = points.iter().map(|p| p.compute).find(|c| *c > 0.0);
-        let half_first_compute = first.expect("a window has compute") / 2.0;
+        let first = points.iter().map(|p| p.compute).find(|c| c.is_positive());
+        let half_first_compute = first.expect("a window has compute").0 / 2.0;
         let x = noise::log_axis(points);
         let last_x = x[x.len() - 1];
         let noise_scale = noise_scale(points);
@@ -71,12 +72,13 @@ impl Observed {
         };
         let Bins { compute, value, samples, rows, scatter } = bins(&x, points);
         let relative_variance = relative_variance(samples.as_deref(), &rows);
-        let dip_variance = dips(&value, &rows, settings.dip_noises * dip_scale)
-            .into_iter()
-            .map(|depth| depth * depth)
-            .collect();
+        let mut depths = dips(&value, &rows, settings.dip_noises * dip_scale);
+        if settings.dips_come_back {
+            limit_to_return(&mut depths, &value);
+        }
+        let dip_variance = depths.into_iter().map(|depth| depth * depth).collect();
         Self {
-            position: compute.iter().map(|c| (c + half_first_compute).ln() - last_x).collect(),
+            position: compute.iter().map(|c| (c.0 + half_first_compute).ln() - last_x).collect(),
             distrust: distrust(&value, &rows, noise_scale),
             compute,
             value,
@@ -95,8 +97,8 @@ impl Observed {
     }
 
     /// Distance in log compute from the last row.
-    pub(crate) fn position_of(&self, compute: f64) -> f64 {
-        (compute + self.half_first_compute).ln() - self.last_x
+    pub(crate) fn position_of(&self, compute: Compute) -> f64 {
+        (compute.0 + self.half_first_compute).ln() - self.last_x
     }
 }
 
@@ -141,7 +143,7 @@ fn bins(x: &[f64], points: &[Point]) -> Bins {
         let (start, count) = (rows[0], rows.len() as f64);
         let inside = &points[start..start + rows.len()];
         let mean = |of: &dyn Fn(&Point) -> f64| inside.iter().map(of).sum::<f64>() / count;
-        bins.compute.push(mean(&|p| p.compute));
+        bins.compute.push(Compute(mean(&|p| p.compute.0)));
         bins.value.push(mean(&|p| p.value));
         if let Some(samples) = &mut bins.samples {
             samples.push(mean(&|p| p.samples.unwrap_or(1.0)));
@@ -194,6 +196,17 @@ fn dips(value: &[f64], rows: &[f64], scale: f64) -> Vec<f64> {
         (value[second] - value[i] - noise).max(0.0)
     };
     (0..value.len()).map(depth).collect()
+}
+
+/// A dip is as deep as the run comes back from it later; of the last point nobody knows yet.
+fn limit_to_return(depths: &mut [f64], value: &[f64]) {
+    let mut later = f64::NEG_INFINITY;
+    for (i, depth) in depths.iter_mut().enumerate().rev() {
+        if i + 1 < value.len() {
+            *depth = depth.min((later - value[i]).max(0.0));
+        }
+        later = later.max(value[i]);
+    }
 }
 
 fn distrust(value: &[f64], rows: &[f64], scale: f64) -> Vec<f64> {

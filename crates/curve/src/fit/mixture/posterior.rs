@@ -22,6 +22,7 @@
 use super::grid::{Cell, Grid, LEAST_LOG_WEIGHT, Shape};
 use super::observed::{Observed, walk};
 use super::settings::{Settings, TAIL_COUNT};
+use crate::compute::Compute;
 use crate::fit::Estimate;
 use crate::fit::cholesky::dot;
 use crate::forecast::Forecast;
@@ -158,17 +159,17 @@ impl Posterior {
     }
 
     /// The mean of the curve over `at`, with the noise of so many measurements (0: none).
-    pub(crate) fn at(&self, at: &[f64], noise_share: f64) -> Mixture {
+    pub(crate) fn at(&self, at: &[Compute], noise_share: f64) -> Mixture {
         let mut linear = self.linear_at(at);
         self.mixture(&mut linear, noise_share, self.inflation)
     }
 
-    pub(crate) fn forecast(&self, at: &[f64]) -> Forecast {
+    pub(crate) fn forecast(&self, at: &[Compute]) -> Forecast {
         let curve = self.at(at, 0.0);
         let measured = self.at(at, 1.0 / at.len() as f64).estimate();
         let inside = |value: f64| value.clamp(0.0, 1.0);
         Forecast {
-            at: at.iter().sum::<f64>() / at.len() as f64,
+            at: at[0],
             value: inside(measured.value),
             low: inside(measured.low),
             high: inside(measured.high),
@@ -242,26 +243,68 @@ impl Posterior {
         middle.map_or(self.observed.noise_scale, |(noise, _)| *noise)
     }
 
-    /// The mean curve without drift.
-    pub(crate) fn mean_curve_at(&self, compute: f64) -> f64 {
-        let shares = self.shares_at(&[compute]);
-        let value = |part: &Part| {
-            let share = shares[self.cell(part).shape as usize];
-            let linear = Linear { floor: 1.0 - share, ceiling: share, ..Linear::default() };
-            part.weight * self.moments(part, &linear).0
+    /// So many ways to go on, from the lowest ceilings to the highest, all equally likely.
+    pub(crate) fn futures(&self, count: usize) -> Vec<Future> {
+        let level = |part: &Part, floor: f64, ceiling: f64| {
+            let linear = Linear { floor, ceiling, ..Linear::default() };
+            self.moments(part, &linear).0
         };
+        let mut parts: Vec<(f64, &Part)> =
+            self.parts.iter().map(|part| (level(part, 0.0, 1.0), part)).collect();
+        parts.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let total: f64 = parts.iter().map(|(_, part)| part.weight).sum();
+        let pick = |index: usize| {
+            let wanted = total * (index as f64 + 0.5) / count as f64;
+            let mut below = 0.0;
+            let found = parts.iter().find(|(_, part)| {
+                below += part.weight;
+                below >= wanted
+            });
+            let (ceiling, part) = found.unwrap_or(&parts[parts.len() - 1]);
+            Future {
+                floor: level(part, 1.0, 0.0),
+                ceiling: *ceiling,
+                shape: *self.shape(part),
+                tau: self.tau(part),
+                noise: self.noise_of(part),
+            }
+        };
+        (0..count).map(pick).collect()
+    }
+
+    /// The mean curve without drift at each of `computes`.
+    pub(crate) fn mean_curve(&self, computes: impl Iterator<Item = Compute>) -> Vec<f64> {
+        // Linear in the levels, so those of one shape are added up first.
+        let mut levels = vec![[0.0; 2]; self.grid.shapes.len()];
         let total: f64 = self.parts.iter().map(|part| part.weight).sum();
-        self.parts.iter().map(value).sum::<f64>() / total
+        for part in &self.parts {
+            let level = |floor: f64, ceiling: f64| {
+                let linear = Linear { floor, ceiling, ..Linear::default() };
+                part.weight / total * self.moments(part, &linear).0
+            };
+            let sums = &mut levels[self.cell(part).shape as usize];
+            sums[0] += level(1.0, 0.0);
+            sums[1] += level(0.0, 1.0);
+        }
+        let shapes = self.grid.shapes.iter().zip(&levels);
+        let value = |compute: Compute| -> f64 {
+            let at = |(shape, [floor, ceiling]): (&Shape, &[f64; 2])| {
+                let share = shape.share_at(compute);
+                floor * (1.0 - share) + ceiling * share
+            };
+            shapes.clone().map(at).sum()
+        };
+        computes.map(value).collect()
     }
 
     /// Mean share over `at`, by shape.
-    fn shares_at(&self, at: &[f64]) -> Vec<f64> {
+    fn shares_at(&self, at: &[Compute]) -> Vec<f64> {
         let share = |shape: &Shape| at.iter().map(|c| shape.share_at(*c)).sum::<f64>();
         self.grid.shapes.iter().map(|shape| share(shape) / at.len() as f64).collect()
     }
 
     /// The mean of curve and drift over `at`.
-    fn linear_at(&self, at: &[f64]) -> impl FnMut(&Part) -> Linear {
+    fn linear_at(&self, at: &[Compute]) -> impl FnMut(&Part) -> Linear {
         let count = at.len() as f64;
         let positions: Vec<f64> = at.iter().map(|c| self.observed.position_of(*c)).collect();
         let shares = self.shares_at(at);
@@ -312,6 +355,26 @@ impl Posterior {
             drift.of_shares = shares.zip(&drift.gains).map(|(share, gain)| share * gain).sum();
             drift.shape = Some(cell.shape);
         }
+    }
+}
+
+/// One way the run could go on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Future {
+    floor: f64,
+    ceiling: f64,
+    shape: Shape,
+    /// Drift per root e-fold.
+    pub(crate) tau: f64,
+    /// Standard deviation of one evaluation.
+    pub(crate) noise: f64,
+}
+
+impl Future {
+    /// The curve without drift, on the unit scale.
+    pub(crate) fn value_at(&self, compute: Compute) -> f64 {
+        let share = self.shape.share_at(compute);
+        self.floor * (1.0 - share) + self.ceiling * share
     }
 }
 

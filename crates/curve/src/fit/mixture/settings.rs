@@ -45,13 +45,15 @@ pub(crate) struct Settings {
     /// binomial, fresh ones 1 and more.
     pub(crate) factors: [f64; 7],
     pub(crate) factor: Bell,
-    /// Standard deviations of the gain still to come, equally likely: peaked and wide.
-    pub(crate) gains: [f64; 3],
+    /// The gain still to come, equally likely: peaked and wide.
+    pub(crate) gains: [Bell; 3],
     pub(crate) ceiling: Bell,
     /// Of the floor, around the first point.
     pub(crate) floor_sd: f64,
     /// A point this many noise scales below the second-best before it is a dip.
     pub(crate) dip_noises: f64,
+    /// Is a dip only as deep as the run comes back from it? Else a fall is one long dip.
+    pub(crate) dips_come_back: bool,
     /// Of every cell's forecast standard deviation; calibrated on finished runs.
     pub(crate) inflation: f64,
     /// Prior weight of "like one of the finished runs".
@@ -76,14 +78,31 @@ impl Settings {
         lambdas: [(0.03, 0.0), (0.3, -0.5), (1.0, -1.0)],
         factors: [0.3, 0.42, 0.6, 0.85, 1.2, 1.7, 2.5],
         factor: Bell { mean: -0.287_682_072_451_780_9, sd: 0.5 }, // ln 0.75
-        gains: [0.05, 0.15, 0.4],
+        gains: [
+            Bell { mean: 0.0, sd: 0.05 },
+            Bell { mean: 0.0, sd: 0.15 },
+            Bell { mean: 0.0, sd: 0.4 },
+        ],
         ceiling: Bell { mean: 0.65, sd: 0.4 },
         floor_sd: 0.3,
         dip_noises: 3.0,
+        dips_come_back: false,
         inflation: 1.2,
         history_weight: 0.8,
         ceiling_spread: 0.012,
         steepness_spread: 0.12,
+    };
+
+    /// The reference, bettered where it failed: falls are no dips, and what is still to come is more
+    /// often a gain than a loss.
+    pub(crate) const SHIPPED: Self = Self {
+        gains: [
+            Bell { mean: 0.02, sd: 0.05 },
+            Bell { mean: 0.06, sd: 0.15 },
+            Bell { mean: 0.12, sd: 0.4 },
+        ],
+        dips_come_back: true,
+        ..Self::REFERENCE
     };
 
     /// Prior of ln B given the tail q: the product of `onset` and `tail`.

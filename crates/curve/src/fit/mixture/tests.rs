@@ -6,7 +6,6 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::*;
-use crate::normal::{Mixture, Normal};
 
 /// Two codes of one sum.
 const SAME: f64 = 1e-6;
@@ -40,12 +39,12 @@ fn points(path: &Path, run: &str, axis: &str) -> Vec<Point> {
     let of_run = rows.iter().filter(|row| row["run"] == run);
     let mut points: Vec<Point> = of_run
         .map(|row| Point {
-            compute: number(row, axis).unwrap(),
+            compute: Compute(number(row, axis).unwrap()),
             value: number(row, "pass_rate").unwrap(),
             samples: number(row, "samples"),
         })
         .collect();
-    points.sort_by(|a, b| a.compute.total_cmp(&b.compute));
+    points.sort_by(|a, b| a.compute.0.total_cmp(&b.compute.0));
     points
 }
 
@@ -72,7 +71,7 @@ fn simulated(golden: &Value, key: &str) -> Vec<Point> {
     let samples = series["samples"].as_array().map(|_| numbers(&series["samples"]));
     let pairs = numbers(&series["compute"]).into_iter().zip(numbers(&series["value"]));
     let point = |(i, (compute, value)): (usize, (f64, f64))| Point {
-        compute,
+        compute: Compute(compute),
         value,
         samples: samples.as_ref().map(|samples| samples[i]),
     };
@@ -114,7 +113,7 @@ fn near(found: f64, wanted: f64, tolerance: f64, what: &str) {
 fn check(points: &[Point], case: &Value, history: &[Branch]) {
     let end = points[points.len() - 1].compute * case["fraction"].as_f64().unwrap();
     let part: Vec<Point> = points.iter().copied().filter(|p| p.compute <= end).collect();
-    let at = case["at"].as_f64().unwrap();
+    let at = Compute(case["at"].as_f64().unwrap());
     for (key, history) in [("alone", &[][..]), ("with_history", history)] {
         let (wanted, name) = (&case[key], format!("{} {} {key}", case["run"], case["fraction"]));
         let posterior = posterior(&part, history, &Settings::REFERENCE);
