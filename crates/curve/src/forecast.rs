@@ -6,6 +6,7 @@ use crate::compute::Compute;
 use crate::fit::profile::Profile;
 use crate::fit::{Estimate, Fit, marginal, mixture};
 use crate::normal::{self, Mixture, Normal};
+use crate::points::ValueRange;
 
 /// Targets are looked for up to this many times the compute of the last point.
 const HORIZON: f64 = 1000.0;
@@ -13,6 +14,9 @@ const HORIZON: f64 = 1000.0;
 const SURE: f64 = 0.9;
 /// 95 % point of the standard normal.
 const Z: f64 = 1.645;
+/// Parts of a posterior that are enough for what is drawn or walked along: intervals move by about
+/// 0.0005.
+const ENOUGH_PARTS: usize = 2000;
 
 /// Value at some compute with 90 % intervals.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -136,6 +140,14 @@ impl Predictor {
         }
     }
 
+    /// A lighter one for many forecasts.
+    fn light(&self) -> Self {
+        match self {
+            Self::Mixture(posterior) => Self::Mixture(Box::new(posterior.thinned(ENOUGH_PARTS))),
+            other => other.clone(),
+        }
+    }
+
     fn gain(&self, factor: f64) -> Estimate {
         match self {
             Self::Mixture(posterior) => posterior.gain(factor).estimate(),
@@ -199,6 +211,13 @@ impl Fit {
         self.predictor.forecast(computes).map(|value| self.range.from_unit(value))
     }
 
+    /// Values at many computes, as a figure needs them: to about 0.0005.
+    pub fn curve(&self, computes: impl IntoIterator<Item = Compute>) -> Vec<Forecast> {
+        let light = self.predictor.light();
+        let at = |compute| light.forecast(&[compute]).map(|value| self.range.from_unit(value));
+        computes.into_iter().map(at).collect()
+    }
+
     /// What multiplying the compute of the last used point by `factor`, 1 or more, buys.
     pub fn gain(&self, factor: f64) -> Estimate {
         self.predictor.gain(factor).map(|value| value * self.range.width())
@@ -223,10 +242,10 @@ impl Fit {
     pub fn compute_for(&self, target: f64) -> Target {
         let first = self.used.iter().map(|p| p.compute).find(|c| c.is_positive());
         let (first, last) = (first.unwrap_or(Compute(1.0)), self.last_compute());
-        let reach = |of: fn(&Forecast) -> f64| self.first_reach(target, first, last * HORIZON, of);
-        let compute = reach(|f| f.value);
-        let low = reach(|f| f.curve_high);
-        let high = reach(|f| f.curve_low);
+        let walk = Walk::new(self, first, last * HORIZON);
+        let compute = walk.first_reach(target, |f| f.value);
+        let low = walk.first_reach(target, |f| f.curve_high);
+        let high = walk.first_reach(target, |f| f.curve_low);
         let outlook = match (compute, low) {
             (Some(compute), _) if compute <= last => Outlook::Reached,
             (Some(_), _) => Outlook::Reachable,
@@ -235,50 +254,44 @@ impl Fit {
         };
         Target { target, compute, low, high, outlook }
     }
+}
 
-    /// First compute in [from, to] at which `of` a forecast reaches `target`: a coarse walk, then
-    /// bisection.
-    fn first_reach(
-        &self,
-        target: f64,
-        from: Compute,
-        to: Compute,
-        of: fn(&Forecast) -> f64,
-    ) -> Option<Compute> {
-        const STEPS: u32 = 48;
-        let at = |compute: Compute| of(&self.forecast(compute));
-        if at(from) >= target {
-            return Some(from);
-        }
-        let ratio = (to / from).powf(1.0 / f64::from(STEPS));
-        let mut left = from;
-        for _ in 0..STEPS {
-            let right = left * ratio;
-            if at(right) >= target {
-                return Some(self.bisect(target, left, right, of));
-            }
-            left = right;
-        }
-        None
+/// Forecasts along the axis, to find where something is reached.
+struct Walk {
+    predictor: Predictor,
+    range: ValueRange,
+    steps: Vec<Forecast>,
+}
+
+impl Walk {
+    const STEPS: i32 = 48;
+
+    fn new(fit: &Fit, from: Compute, to: Compute) -> Self {
+        let ratio = (to / from).powf(1.0 / f64::from(Self::STEPS));
+        let mut walk =
+            Self { predictor: fit.predictor.light(), range: fit.range, steps: Vec::new() };
+        walk.steps = (0..=Self::STEPS).map(|step| walk.at(from * ratio.powi(step))).collect();
+        walk
     }
 
-    fn bisect(
-        &self,
-        target: f64,
-        left: Compute,
-        right: Compute,
-        of: fn(&Forecast) -> f64,
-    ) -> Compute {
-        let (mut left, mut right) = (left.ln(), right.ln());
+    fn at(&self, compute: Compute) -> Forecast {
+        self.predictor.forecast(&[compute]).map(|value| self.range.from_unit(value))
+    }
+
+    /// First compute at which `of` a forecast reaches `target`: between two steps by bisection.
+    fn first_reach(&self, target: f64, of: fn(&Forecast) -> f64) -> Option<Compute> {
+        let reached = self.steps.iter().position(|step| of(step) >= target)?;
+        let Some(before) = reached.checked_sub(1) else { return Some(self.steps[0].at) };
+        let (mut left, mut right) = (self.steps[before].at.ln(), self.steps[reached].at.ln());
         while right - left > 1e-4 {
             let middle = f64::midpoint(left, right);
-            if of(&self.forecast(Compute(middle.exp()))) >= target {
+            if of(&self.at(Compute(middle.exp()))) >= target {
                 right = middle;
             } else {
                 left = middle;
             }
         }
-        Compute(f64::midpoint(left, right).exp())
+        Some(Compute(f64::midpoint(left, right).exp()))
     }
 }
 

@@ -5,6 +5,8 @@
 //! 1 %, keeping their first two moments: quantiles move by less than 1e-6 of a pass rate (the test
 //! below holds them against the unjoined sum), and each costs microseconds instead of milliseconds.
 
+use std::sync::OnceLock;
+
 use crate::fit::Estimate;
 
 /// Normals are joined whose standard deviations differ by less than this factor.
@@ -16,12 +18,42 @@ const FAR: f64 = 9.0;
 /// A quantile is found to this distance.
 const EXACT: f64 = 1e-10;
 const MOST_STEPS: usize = 200;
-/// A mixture is thinned to this many normals before it is subtracted from another.
-const MOST_IN_DIFFERENCE: usize = 200;
+/// 1 / sqrt(2 pi).
+const DENSITY_AT_MEAN: f64 = 0.398_942_280_401_432_7;
+/// A mixture is thinned to about this many normals before it is subtracted from another.
+const MOST_THINNED: usize = 200;
 
 /// P(Z < z) of the standard normal.
 pub(crate) fn cdf(z: f64) -> f64 {
     0.5 * libm::erfc(-z * std::f64::consts::FRAC_1_SQRT_2)
+}
+
+/// Steps of the table to a standard deviation.
+const TABLE_STEPS: f64 = 64.0;
+
+/// [`cdf`] and the density, by cubic interpolation in a table: to 1e-9, in a fifth of the time. A
+/// quantile of a mixture asks for hundreds of thousands.
+fn tabled(z: f64) -> (f64, f64) {
+    static TABLE: OnceLock<Vec<(f64, f64)>> = OnceLock::new();
+    let table = TABLE.get_or_init(|| {
+        let steps = (2.0 * FAR * TABLE_STEPS) as usize + 1;
+        let at = |i: usize| i as f64 / TABLE_STEPS - FAR;
+        (0..=steps).map(|i| (cdf(at(i)), density(at(i)))).collect()
+    });
+    let place = (z + FAR) * TABLE_STEPS;
+    let index = place as usize;
+    let (t, step) = (place - index as f64, 1.0 / TABLE_STEPS);
+    let ((left, left_slope), (right, right_slope)) = (table[index], table[index + 1]);
+    let (rise, t2) = (right - left, t * t);
+    let bend = step * (left_slope + right_slope) - 2.0 * rise;
+    let curve = 3.0 * rise - step * (2.0 * left_slope + right_slope);
+    let value = left + t * step * left_slope + t2 * (curve + t * bend);
+    (value, left_slope + t * (right_slope - left_slope))
+}
+
+/// Density of the standard normal.
+fn density(z: f64) -> f64 {
+    (-0.5 * z * z).exp() * DENSITY_AT_MEAN
 }
 
 /// One weighted normal; a standard deviation of zero is an atom.
@@ -68,8 +100,7 @@ impl Mixture {
         let high = |n: &Normal| n.mean + FAR * n.sd;
         let mut left = self.normals.iter().map(low).fold(f64::INFINITY, f64::min);
         let mut right = self.normals.iter().map(high).fold(f64::NEG_INFINITY, f64::max);
-        let (mean, sd) = self.moments();
-        let mut x = (mean + sd * (share - 0.5) * 3.0).clamp(left, right);
+        let mut x = self.rough_quantile(share).clamp(left, right);
         for _ in 0..MOST_STEPS {
             let (mut below, mut density) = (0.0, 0.0);
             for normal in &self.normals {
@@ -91,6 +122,15 @@ impl Mixture {
             x = next;
         }
         x
+    }
+
+    /// Where to start: the quantile of a few normals that stand for all.
+    fn rough_quantile(&self, share: f64) -> f64 {
+        if self.normals.len() > 2 * MOST_THINNED {
+            return Self { normals: self.thinned() }.quantile(share);
+        }
+        let (mean, sd) = self.moments();
+        mean + sd * (share - 0.5) * 3.0
     }
 
     /// Median and 5/95 % quantiles.
@@ -123,7 +163,7 @@ impl Mixture {
     /// Joined more and more coarsely until few are left.
     fn thinned(&self) -> Vec<Normal> {
         let (mut normals, mut width, mut cells) = (self.normals.clone(), SAME_WIDTH, CELLS_PER_WIDTH);
-        while normals.len() > MOST_IN_DIFFERENCE && cells > 0.5 {
+        while normals.len() > MOST_THINNED && cells > 0.5 {
             (width, cells) = (width * width, cells / 2.0);
             normals = joined(normals, width, cells);
         }
@@ -139,13 +179,10 @@ fn cdf_of(normal: &Normal, x: f64) -> (f64, f64) {
     } else if z < -FAR {
         (0.0, 0.0)
     } else {
-        let density = (-0.5 * z * z).exp() * DENSITY_AT_MEAN / normal.sd;
-        (cdf(z), density)
+        let (share, density) = tabled(z);
+        (share, density / normal.sd)
     }
 }
-
-/// 1 / sqrt(2 pi).
-const DENSITY_AT_MEAN: f64 = 0.398_942_280_401_432_7;
 
 fn normalise(normals: &mut [Normal]) {
     let total: f64 = normals.iter().map(|n| n.weight).sum();
@@ -166,16 +203,19 @@ fn joined(mut normals: Vec<Normal>, width: f64, cells: f64) -> Vec<Normal> {
         let cell = (row * width.ln()).exp() / cells;
         (row as i64, (n.mean / cell).floor() as i64)
     };
-    let mut keyed: Vec<((i64, i64), Normal)> = normals.into_iter().map(|n| (key(&n), n)).collect();
-    keyed.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(a.1.mean.total_cmp(&b.1.mean)));
+    // Sorted by index too, so that sums do not depend on how equal keys fall.
+    let mut keyed: Vec<((i64, i64), usize)> =
+        normals.iter().enumerate().map(|(index, n)| (key(n), index)).collect();
+    keyed.sort_unstable();
+    let join = |alike: &[((i64, i64), usize)]| join(alike.iter().map(|(_, i)| &normals[*i]));
     keyed.chunk_by(|a, b| a.0 == b.0).map(join).collect()
 }
 
-fn join(alike: &[((i64, i64), Normal)]) -> Normal {
-    let weight: f64 = alike.iter().map(|(_, n)| n.weight).sum();
-    let mean = alike.iter().map(|(_, n)| n.weight * n.mean).sum::<f64>() / weight;
+fn join<'a>(alike: impl Iterator<Item = &'a Normal> + Clone) -> Normal {
+    let weight: f64 = alike.clone().map(|n| n.weight).sum();
+    let mean = alike.clone().map(|n| n.weight * n.mean).sum::<f64>() / weight;
     let spread = |n: &Normal| n.weight * (n.sd.powi(2) + (n.mean - mean).powi(2));
-    let variance = alike.iter().map(|(_, n)| spread(n)).sum::<f64>() / weight;
+    let variance = alike.map(spread).sum::<f64>() / weight;
     Normal { weight, mean, sd: variance.sqrt() }
 }
 
@@ -221,6 +261,16 @@ mod tests {
         assert!((one.quantile(0.95) - 0.664_485_362_695_147_2).abs() < 1e-9);
         assert!((one.quantile(0.5) - 0.5).abs() < 1e-9);
         assert!((cdf(1.0) - 0.841_344_746_068_542_9).abs() < 1e-15);
+    }
+
+    #[test]
+    fn the_table_agrees_with_the_function() {
+        for i in 0..20_000 {
+            let z = f64::from(i) * 0.0009 - 9.0;
+            let (share, slope) = tabled(z);
+            assert!((share - cdf(z)).abs() < 1e-9, "{z}");
+            assert!((slope - density(z)).abs() < 1e-4, "{z}");
+        }
     }
 
     #[test]

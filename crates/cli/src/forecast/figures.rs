@@ -76,18 +76,14 @@ pub(crate) fn measured(series: &Series) -> Vec<Measured> {
 fn curve(fit: &Fit, end: Compute) -> Vec<CurvePoint> {
     let start = fit.used.iter().map(|p| p.compute).find(|c| c.is_positive()).unwrap_or(end);
     let ratio = (end / start).ln() / f64::from(SAMPLES);
-    (0..=SAMPLES)
-        .map(|i| start * (ratio * f64::from(i)).exp())
-        .map(|compute| {
-            let forecast = fit.forecast(compute);
-            CurvePoint {
-                compute: compute.0,
-                value: forecast.value,
-                low: forecast.curve_low,
-                high: forecast.curve_high,
-            }
-        })
-        .collect()
+    let computes = (0..=SAMPLES).map(|i| start * (ratio * f64::from(i)).exp());
+    let point = |forecast: &Forecast| CurvePoint {
+        compute: forecast.at.0,
+        value: forecast.value,
+        low: forecast.curve_low,
+        high: forecast.curve_high,
+    };
+    fit.curve(computes).iter().map(point).collect()
 }
 
 /// At most `most` of the items, evenly spread, first and last among them.

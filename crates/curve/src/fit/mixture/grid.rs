@@ -49,7 +49,14 @@ impl Shape {
     pub(crate) fn share_at(&self, compute: Compute) -> f64 {
         let exponent = self.log_steepness.exp() * (compute.ln() - self.log_midpoint);
         let u = exponent.clamp(EXPONENTS.0, EXPONENTS.1).exp();
-        1.0 - (1.0 + u / self.q).powf(-self.q)
+        let base = 1.0 + u / self.q;
+        // Three of the tails in use need no general power, which costs more than the rest.
+        1.0 - match self.tail {
+            1 => base.recip(),
+            2 => (base * base * base.sqrt()).recip(),
+            3 => base.powi(-6),
+            _ => base.powf(-self.q),
+        }
     }
 }
 

@@ -108,6 +108,24 @@ impl Posterior {
         Self { observed, grid, parts, branch_weights, inflation: settings.inflation }
     }
 
+    /// The same with at most so many parts, picked evenly along the summed weights: for curves that
+    /// are drawn or walked along.
+    pub(crate) fn thinned(&self, most: usize) -> Self {
+        let total: f64 = self.parts.iter().map(|part| part.weight).sum();
+        let (mut below, mut picked) = (0.0, 0);
+        let mut parts = Vec::with_capacity(most);
+        for part in &self.parts {
+            below += part.weight * most as f64 / total;
+            let due = (below - 0.5).ceil().max(0.0) as usize;
+            if due > picked {
+                let weight = (due - picked) as f64 / most as f64;
+                parts.push(Part { weight, ..*part });
+                picked = due;
+            }
+        }
+        Self { parts, ..self.clone() }
+    }
+
     /// Weight of each finished run, in the order they were given.
     pub(crate) fn history_weights(&self) -> &[f64] {
         &self.branch_weights[1..]
@@ -425,16 +443,15 @@ fn branch_parts(
     let part = |(cell_index, cell): (usize, &Cell)| {
         let variance = cell.covariance[2] + spread;
         let distance = branch.ceiling - cell.mean[1];
-        let log_ceiling_ratio = -0.5 * (variance / generic).ln()
-            - 0.5 * distance * distance / variance
-            + expected;
-        let log_weight = cell.log_weight + by_shape[cell.shape as usize] + log_ceiling_ratio;
+        let tightening = variance.recip();
+        let log_weight = cell.log_weight + by_shape[cell.shape as usize] + expected
+            - 0.5 * distance * distance * tightening;
         Part {
-            weight: log_weight.exp(),
+            weight: log_weight.exp() * (generic * tightening).sqrt(),
             cell: cell_index as u32,
             branch: index,
-            pull: distance / variance,
-            tightening: variance.recip(),
+            pull: distance * tightening,
+            tightening,
         }
     };
     heavy_cells(grid).map(part).collect()
