@@ -2,13 +2,17 @@
 //! refused before it is read.
 
 use std::fs;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use crate::error::IngestError;
+use crate::format::compressed_with;
 
 /// Logs of evaluations are small; beyond this a wrong file was given.
 const LARGEST_FILE: u64 = 2 << 30;
+
+/// The path that stands for standard input.
+const STANDARD: &str = "-";
 
 /// Evaluations of the primary set in a run folder.
 const POINTS: &str = "points.jsonl";
@@ -19,6 +23,8 @@ const DEEPEST_FOLDER: usize = 6;
 /// One thing to read.
 pub(crate) enum Input {
     File(PathBuf),
+    /// Standard input, for the path `-`.
+    Standard,
     /// The event files of one folder, in the order they were written, under the run's name.
     Events {
         name: String,
@@ -33,6 +39,9 @@ pub(crate) enum Input {
 
 /// Resolves a path given by the user.
 pub(crate) fn inputs(path: &Path) -> Result<Vec<Input>, IngestError> {
+    if path.as_os_str() == STANDARD {
+        return Ok(vec![Input::Standard]);
+    }
     let unreadable = |source| IngestError::Unreadable { path: path.to_owned(), source };
     if !fs::metadata(path).map_err(unreadable)?.is_dir() {
         return Ok(vec![Input::File(path.to_owned())]);
@@ -95,12 +104,46 @@ fn gather(
 pub(crate) fn load(path: &Path) -> Result<Vec<u8>, IngestError> {
     let unreadable = |source| IngestError::Unreadable { path: path.to_owned(), source };
     let file = fs::File::open(path).map_err(unreadable)?;
+    unpack(path, read_whole(path, file).map_err(unreadable)??)
+}
+
+/// Reads standard input to its end.
+pub(crate) fn load_standard() -> Result<Vec<u8>, IngestError> {
+    let path = Path::new(STANDARD);
+    let unreadable = |source| IngestError::Unreadable { path: path.to_owned(), source };
+    unpack(path, read_whole(path, std::io::stdin().lock()).map_err(unreadable)??)
+}
+
+fn read_whole(
+    path: &Path,
+    reader: impl Read,
+) -> Result<Result<Vec<u8>, IngestError>, std::io::Error> {
     let mut bytes = Vec::new();
-    file.take(LARGEST_FILE + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    reader.take(LARGEST_FILE + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LARGEST_FILE {
-        return Err(IngestError::TooLarge { path: path.to_owned(), limit: LARGEST_FILE });
+        return Ok(Err(IngestError::TooLarge { path: path.to_owned(), limit: LARGEST_FILE }));
     }
-    Ok(bytes)
+    Ok(Ok(bytes))
+}
+
+/// Unpacks gzip and Zstandard, whatever the file is called; the limit is that of a plain file.
+fn unpack(path: &Path, bytes: Vec<u8>) -> Result<Vec<u8>, IngestError> {
+    let tool = compressed_with(&bytes).unwrap_or_default();
+    let damaged = |source: std::io::Error| {
+        let file = path.display().to_string();
+        IngestError::Damaged { file, tool, problem: source.to_string() }
+    };
+    let packed = &bytes[..];
+    match tool {
+        "gzip" => read_whole(path, flate2::read::MultiGzDecoder::new(packed)).map_err(damaged)?,
+        "zstd" => {
+            let decoder = ruzstd::decoding::StreamingDecoder::new(packed);
+            let decoder = decoder
+                .map_err(|error| damaged(std::io::Error::new(ErrorKind::InvalidData, error)))?;
+            read_whole(path, decoder).map_err(damaged)?
+        }
+        _ => Ok(bytes),
+    }
 }
 
 /// The name of a run that has no other: the file's without its last extension.
@@ -109,5 +152,11 @@ pub(crate) fn stem(path: &Path) -> String {
     let real = if path.file_name().is_none() { path.canonicalize().ok() } else { None };
     let path = real.as_deref().unwrap_or(path);
     let stem = if path.is_dir() { path.file_name() } else { path.file_stem() };
+    // `run.csv.gz` is the run `run`.
+    let is_packed = path.extension().is_some_and(|e| e == "gz" || e == "zst" || e == "zstd");
+    let stem = match stem {
+        Some(stem) if is_packed && !path.is_dir() => Path::new(stem).file_stem(),
+        stem => stem,
+    };
     stem.map_or_else(|| path.display().to_string(), |stem| stem.to_string_lossy().into_owned())
 }
