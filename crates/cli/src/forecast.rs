@@ -13,7 +13,7 @@ pub(crate) mod compare;
 pub(crate) mod figures;
 pub(crate) mod fit;
 pub(crate) mod history;
-mod options;
+pub(crate) mod options;
 pub(crate) mod output;
 pub(crate) mod runs;
 pub(crate) mod table;

@@ -118,6 +118,9 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         return output::json(out, &output);
     }
     write_text(out, &output)?;
+    for line in words::run_notes(loaded.iter().map(|run| (&run.run.name[..], &run.run.notes[..]))) {
+        writeln!(out, "  {line}")?;
+    }
     if drawn.len() > 1 {
         drawn.insert(0, agreement(&output, &loaded[0].labels()));
     }

@@ -167,10 +167,9 @@ fn write_text(out: &mut dyn Write, compared: &Compared) -> Result<()> {
     table::write(out, &summary_rows(&compared.results))?;
     writeln!(out, "\n  at the shared ceiling {:.3}", compared.shared_ceiling)?;
     table::write(out, &shared_rows(compared))?;
-    for run in &compared.results {
-        for note in &run.notes {
-            writeln!(out, "  {}: {note}", run.name)?;
-        }
+    let notes = compared.results.iter().map(|run| (&run.name[..], &run.notes[..]));
+    for line in words::run_notes(notes) {
+        writeln!(out, "  {line}")?;
     }
     if compared.results.len() <= MOST_DRAWN {
         output::chart(out, &curves_figure(compared))?;

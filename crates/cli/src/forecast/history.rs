@@ -6,11 +6,12 @@
 //! any other log            ──ingest───> every run in it, taken at the user's word
 //! ```
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::Result;
 use rayon::prelude::*;
-use scalerl_curve::{HistoryEntry, Series, ValueRange};
+use scalerl_curve::{HistoryEntry, Mismatch, Provenance, Series, ValueRange};
 use scalerl_ingest::{IngestError, Request, Run};
 use scalerl_journal::{Library, is_library};
 use scalerl_study::record::{self, RunRecord};
@@ -29,10 +30,10 @@ pub(crate) fn load(options: &CurveOptions) -> Result<Vec<HistoryEntry>> {
     if options.no_history {
         return Ok(Vec::new());
     }
-    let range = options.range.unwrap_or_default();
+    let range = options.reading.range.unwrap_or_default();
     let mut entries = Vec::new();
     for path in &options.history {
-        let found = entries_of(path, &options.request(), range)?;
+        let found = entries_of(path, &options.reading.request(), range)?;
         if found.is_empty() {
             let message = format!("--history {}: no finished run in it", path.display());
             let hint = "give runs that have ended with 8 evaluations or more, or a history file";
@@ -40,7 +41,33 @@ pub(crate) fn load(options: &CurveOptions) -> Result<Vec<HistoryEntry>> {
         }
         entries.extend(found);
     }
-    Ok(entries)
+    Ok(comparable(entries, &options.provenance.provenance()))
+}
+
+/// Leaves out runs that say they are of another model or evaluation, and says so.
+fn comparable(mut entries: Vec<HistoryEntry>, own: &Provenance) -> Vec<HistoryEntry> {
+    entries.retain(|entry| {
+        let mismatch = own.mismatch(&entry.provenance);
+        if let Some(mismatch) = mismatch {
+            let what = match mismatch {
+                Mismatch::Model => "model",
+                _ => "evaluation",
+            };
+            say(&format!("no history: {} (another {what})", entry.name));
+        }
+        mismatch.is_none()
+    });
+    let kinds = |of: fn(&Provenance) -> &Option<String>| {
+        let known = entries.iter().filter_map(|entry| of(&entry.provenance).as_deref());
+        known.collect::<BTreeSet<&str>>().len()
+    };
+    for (option, count) in [("--model", kinds(|p| &p.model)), ("--evaluation", kinds(|p| &p.evaluation))] {
+        if count > 1 {
+            let what = option.trim_start_matches('-');
+            say(&format!("the history has runs of {count} {what}s: say which it is with {option}"));
+        }
+    }
+    entries
 }
 
 /// Every finished run that a path stands for; says which are left out.

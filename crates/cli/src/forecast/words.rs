@@ -106,16 +106,22 @@ pub(crate) fn target(target: &Target, ceiling: &Ceiling, unit: &str) -> String {
     }
 }
 
-/// Notes of many runs, each once with the number of runs that have it.
-pub(crate) fn shared_notes<'a>(runs: impl Iterator<Item = &'a [String]>) -> Vec<String> {
-    let mut counted: Vec<(&str, usize)> = Vec::new();
-    for note in runs.flatten() {
-        match counted.iter_mut().find(|(known, _)| known == note) {
-            Some((_, count)) => *count += 1,
-            None => counted.push((note, 1)),
+/// Notes of several runs: each once, with the run or the number of runs that have it.
+pub(crate) fn run_notes<'a>(runs: impl Iterator<Item = (&'a str, &'a [String])>) -> Vec<String> {
+    let mut counted: Vec<(&str, &str, usize)> = Vec::new();
+    for (name, notes) in runs {
+        for note in notes {
+            match counted.iter_mut().find(|(_, known, _)| known == note) {
+                Some((_, _, count)) => *count += 1,
+                None => counted.push((name, note, 1)),
+            }
         }
     }
-    counted.into_iter().map(|(note, count)| format!("{note} ({count} runs more)")).collect()
+    let told = |(name, note, count): (&str, &str, usize)| match count {
+        1 => format!("{name}: {note}"),
+        count => format!("{count} runs: {note}"),
+    };
+    counted.into_iter().map(told).collect()
 }
 
 /// A rival forecast from another seed.

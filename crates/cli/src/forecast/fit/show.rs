@@ -76,7 +76,8 @@ pub(crate) fn write(out: &mut dyn Write, results: &[RunResult]) -> Result<()> {
                 writeln!(out, "  {line}")?;
             }
         }
-        for line in words::shared_notes(rest.iter().map(|run| &run.notes[..])) {
+        let notes = rest.iter().map(|run| (&run.name[..], &run.notes[..]));
+        for line in words::run_notes(notes) {
             writeln!(out, "  {line}")?;
         }
     }

@@ -198,14 +198,25 @@ fn dips(value: &[f64], rows: &[f64], scale: f64) -> Vec<f64> {
     (0..value.len()).map(depth).collect()
 }
 
-/// A dip is as deep as the run comes back from it later; of the last point nobody knows yet.
+/// LAB
 fn limit_to_return(depths: &mut [f64], value: &[f64]) {
-    let mut later = f64::NEG_INFINITY;
-    for (i, depth) in depths.iter_mut().enumerate().rev() {
-        if i + 1 < value.len() {
-            *depth = depth.min((later - value[i]).max(0.0));
+    let mode = std::env::var("DIP").ok().and_then(|t| t.parse::<u32>().ok()).unwrap_or(3);
+    let n = value.len();
+    let open = depths.iter().rev().take_while(|d| **d > 0.0).count();
+    let ret = |depths: &mut [f64], upto: usize| {
+        let mut later = f64::NEG_INFINITY;
+        for i in (0..n).rev() {
+            if i < upto { depths[i] = depths[i].min((later - value[i]).max(0.0)); }
+            later = later.max(value[i]);
         }
-        later = later.max(value[i]);
+    };
+    match mode {
+        1 => { for d in &mut depths[n - open..] { *d /= (open as f64).powi(2); } }
+        2 => { ret(depths, n - open); for d in &mut depths[n - open..] { *d /= (open as f64).powi(2); } }
+        3 => ret(depths, n - 1),
+        4 => { ret(depths, n - 1); if open > 1 { depths[n - 1] = 0.0; } }
+        5 => { ret(depths, n - open); for d in &mut depths[n - open..] { *d /= open as f64; } }
+        _ => { ret(depths, n - 1); if open > 1 { depths[n - 1] /= (open as f64).powi(2); } }
     }
 }
 
