@@ -20,7 +20,7 @@ setup-sandbox:
 		|| echo "bubblewrap is missing and could not be installed: the sandbox tests will be skipped"
 
 test: setup setup-sandbox ## every test that needs no GPU, no large download and no real model
-	$$(command -v bwrap >/dev/null && echo env SCALERL_REQUIRE_SANDBOX=1) cargo test --workspace --locked
+	$$(command -v bwrap >/dev/null && echo env SCALERL_REQUIRE_SANDBOX=1) cargo test --workspace --locked --no-fail-fast
 
 test-generate: setup ## greedy continuations against transformers; MODEL=folder
 	test -x out/venv/bin/python || python3 -m venv out/venv

@@ -11,17 +11,19 @@ import sys
 
 MAY_USE = {
     "curve": set(),
-    "ingest": {"curve"},
-    "recipe": set(),
+    "files": set(),
+    "grader": set(),
+    "ingest": {"curve", "files"},
+    "recipe": {"files"},
     "rollout": set(),
-    "task": {"recipe", "rollout"},
+    "task": {"files", "grader", "recipe", "rollout"},
     "objective": {"recipe", "rollout"},
-    "journal": {"curve", "rollout"},
-    "model": set(),
+    "journal": {"curve", "files", "rollout"},
+    "model": {"files", "rollout"},
     "worker": {"model", "objective", "recipe", "rollout", "task"},
-    "engine": {"curve", "journal", "objective", "recipe", "rollout", "task"},
+    "engine": {"curve", "journal", "objective", "recipe", "rollout"},
     "board": {"curve", "journal"},
-    "study": {"curve", "journal", "recipe", "rollout"},
+    "study": {"curve", "files", "journal", "recipe", "rollout"},
     "cli": None,  # connects everything
 }
 

@@ -24,7 +24,7 @@ for study in "$@"; do
   name=$(basename "$study" .toml)
   resume=(); [ -d "$name" ] && resume=(--resume)
   "$binary" study "$study" --out "$name" --jobs "$jobs" "${resume[@]}" "${only[@]}" || echo "$name: exit code $?"
-  files=(); for file in points.csv runs.jsonl study.csv study.json table.md curves.png slopes.png report.html; do
+  files=(); for file in points.csv runs.jsonl study.csv study.json table.md curves.png slopes.png; do
     [ -f "$name/$file" ] && files+=("$name/$file")
   done
   tar -czf "$name.tar.gz" "${files[@]}"

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use scalerl_model::device::{self, Found};
+use scalerl_model::memory::meminfo;
 use scalerl_model::shim;
 use scalerl_model::tch::{self, Device};
 
@@ -19,6 +20,7 @@ pub(crate) fn run(_args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "libtorch   {version} (built for {}), loaded from", device::BUILT_FOR)?;
     writeln!(out, "           {}", loaded_from("libtorch_cpu.so"))?;
     writeln!(out, "CPU        {} threads{}", tch::get_num_threads(), host_memory())?;
+    writeln!(out, "           {}", found.isa_limit)?;
     cuda(found, out)?;
     writeln!(out, "libraries that GPU work needs")?;
     for library in device::gpu_libraries() {
@@ -67,13 +69,9 @@ fn loaded_from(name: &str) -> String {
 
 fn host_memory() -> String {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kilobytes = |key: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(key))?;
-        line.trim().trim_end_matches(" kB").trim().parse::<f64>().ok()
-    };
-    match (kilobytes("MemAvailable:"), kilobytes("MemTotal:")) {
+    match (meminfo(&text, "MemAvailable:"), meminfo(&text, "MemTotal:")) {
         (Some(free), Some(total)) => {
-            format!(", {:.1} of {:.1} GiB memory free", free * 1024.0 / GIB, total * 1024.0 / GIB)
+            format!(", {:.1} of {:.1} GiB memory free", free as f64 / GIB, total as f64 / GIB)
         }
         _ => String::new(),
     }

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use crate::arithmetic::ArithmeticArgs;
 use crate::failure::BadInput;
 use crate::sampling::SamplingArgs;
+use crate::train::policy::bad_model;
 
 /// Options of `generate`.
 #[derive(Debug, clap::Args)]
@@ -73,15 +74,12 @@ pub(crate) struct Args {
 /// Generates and prints.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     let device = args.arithmetic.device()?;
-    let folder =
-        hub::resolve(&args.model).map_err(|error| BadInput::new(&error).hint(error.hint()))?;
-    let tokenizer =
-        Tokenizer::load(&folder).map_err(|error| BadInput::new(&error).hint(error.hint()))?;
+    let folder = hub::resolve(&args.model).map_err(|error| bad_model(&error))?;
+    let tokenizer = Tokenizer::load(&folder).map_err(|error| bad_model(&error))?;
     let tokenizer = Arc::new(tokenizer);
     let prompts = prompts(args, &folder, &tokenizer)?;
     let kind = args.arithmetic.kind(device);
-    let model = Model::load(&folder, kind, device)
-        .map_err(|error| BadInput::new(&error).hint(error.hint()))?;
+    let model = Model::load(&folder, kind, device).map_err(|error| bad_model(&error))?;
     let mut options = GeneratorOptions::of(device);
     options.cache_tokens = args.cache_tokens.unwrap_or(options.cache_tokens);
     options.head = args.arithmetic.head().unwrap_or(options.head);
@@ -101,7 +99,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
 fn request(args: &Args, prompt: &[i64], tokenizer: &Tokenizer) -> anyhow::Result<Request> {
     let interruptions = match args.interrupt_after {
         Some(after) => {
-            let tokens = tokenizer.encode(&args.interrupt_with, Markers::Leave)?;
+            let tokens = tokenizer.encode(&args.interrupt_with, Markers::Leave);
+            let tokens = tokens.map_err(|error| bad_model(&error))?;
             vec![Interruption { after, tokens, answer_tokens: args.answer_tokens }; args.n]
         }
         None => Vec::new(),
@@ -126,7 +125,7 @@ fn prompts(args: &Args, folder: &Path, tokenizer: &Tokenizer) -> anyhow::Result<
     if texts.is_empty() {
         return Err(BadInput::new("there is no prompt").hint("give --prompt TEXT").into());
     }
-    let template = ChatTemplate::load(folder)?;
+    let template = ChatTemplate::load(folder).map_err(|error| bad_model(&error))?;
     texts.iter().map(|text| encode(args, text, template.as_ref(), tokenizer)).collect()
 }
 
@@ -142,7 +141,9 @@ fn encode(
             let system = args.system.iter().map(|text| json!({"role": "system", "content": text}));
             system.chain([json!({"role": "user", "content": text})]).collect()
         }
-        Value::String(text) => return Ok(tokenizer.encode(text, Markers::Add)?),
+        Value::String(text) => {
+            return Ok(tokenizer.encode(text, Markers::Add).map_err(|error| bad_model(&error))?);
+        }
         other => return Err(BadInput::new(format!("{other} is not a prompt")).into()),
     };
     let Some(template) = template else {
@@ -150,15 +151,17 @@ fn encode(
             .hint("leave out --chat, or use a model that was tuned for chat")
             .into());
     };
-    let text = template.render(&messages, Prompt::Open)?;
-    Ok(tokenizer.encode(&text, Markers::Leave)?)
+    let text = template.render(&messages, Prompt::Open).map_err(|error| bad_model(&error))?;
+    Ok(tokenizer.encode(&text, Markers::Leave).map_err(|error| bad_model(&error))?)
 }
 
 /// A prompt per line, as text or as a list of messages.
 fn read(path: &Path) -> anyhow::Result<Vec<Value>> {
     let named = |line: usize| format!("{}, line {}", path.display(), line + 1);
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| BadInput::new(format!("{}: {error}", path.display())))?;
+    let text =
+        scalerl_files::read_input_to_string(path, scalerl_files::TABLE).map_err(|error| {
+            BadInput::new(format!("{}: {error}", path.display())).hint("give a file of prompts")
+        })?;
     let is_json = path.extension().is_some_and(|extension| extension == "jsonl");
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines

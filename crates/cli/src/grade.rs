@@ -1,11 +1,10 @@
 //! `scalerl grade`: compares predicted with gold answers, row by row.
 //!
-//! Rows are read and judged by `scalerl_task::grade`; here they are printed. With `--json` one
-//! line a row, then one line with the summary.
+//! Rows are read and judged by `scalerl_task::grade`; here they are printed: a line a row, then the
+//! summary. With `--json` one object a row, then one with the summary.
 
-use std::fs::File;
 use std::io::{BufReader, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use scalerl_task::grade::{GradeFile, GradeRow, GradeSummary, GradedRow, grade_row};
@@ -16,11 +15,17 @@ use crate::failure::BadInput;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A JSONL file with `gold` and `pred` in each row.
+    /// A JSONL file with `gold` and `pred` in each row; `-` reads standard input.
     file: PathBuf,
     /// One JSON line per row, then one with the summary.
     #[arg(long)]
     json: bool,
+    /// Prints only rows without a verdict or with another than expected, and the summary.
+    #[arg(long, short, conflicts_with = "json")]
+    quiet: bool,
+    /// Asks for answers that are worked out, as training does: `56 + 52` is not 108.
+    #[arg(long)]
+    evaluated: bool,
     /// Who is asked where the native grader cannot tell.
     #[arg(long, value_name = "GRADER")]
     second_opinion: Option<SecondGrader>,
@@ -39,11 +44,10 @@ enum SecondGrader {
 }
 
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
-    let name = args.file.display();
-    let input = File::open(&args.file)
-        .map_err(|error| BadInput::new(format!("{name}: {error}")).hint("give a JSONL file"))?;
-    let file = GradeFile::read(BufReader::new(input))
-        .map_err(|error| BadInput::new(format!("{name}: {error}")).hint(error.hint()))?;
+    let mut file = read(&args.file)?;
+    if args.evaluated {
+        file.rows.iter_mut().for_each(|row| row.options.evaluated = true);
+    }
     let second = args.second_opinion.map(|_| start_second_opinion(args)).transpose()?;
     let mut summary = GradeSummary {
         ignored_kwargs: file.ignored.iter().cloned().collect(),
@@ -55,7 +59,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
         if args.json {
             writeln!(out, "{}", serde_json::to_string(&graded)?)?;
         } else {
-            print_if_telling(row, &graded, out)?;
+            print_row(row, &graded, args.quiet, out)?;
         }
     }
     if args.json {
@@ -76,38 +80,58 @@ fn start_second_opinion(args: &Args) -> Result<SecondOpinion> {
         .context("--second-opinion math-verify")
 }
 
-/// Rows that need a reader: no verdict, or not the expected one.
-fn print_if_telling(row: &GradeRow, graded: &GradedRow, out: &mut impl Write) -> Result<()> {
+fn read(path: &Path) -> Result<GradeFile> {
+    let name = path.display();
+    let file = if path == Path::new("-") {
+        GradeFile::read(std::io::stdin().lock())
+    } else {
+        let input = scalerl_files::open_input(path)
+            .map_err(|error| BadInput::new(format!("{name}: {error}")).hint("give a JSONL file"))?;
+        GradeFile::read(BufReader::new(input))
+    };
+    Ok(file.map_err(|error| BadInput::new(format!("{name}: {error}")).hint(error.hint()))?)
+}
+
+/// One line a row: where it is, the verdict, both answers. `quiet` keeps those that need a reader.
+fn print_row(row: &GradeRow, graded: &GradedRow, quiet: bool, out: &mut impl Write) -> Result<()> {
     let wanted = row.expected.map(|expected| if expected { "equal" } else { "different" });
-    let is_as_expected = wanted.is_none_or(|wanted| wanted == graded.verdict);
-    if is_as_expected && graded.reason.is_none() {
+    let unexpected = wanted.filter(|wanted| *wanted != graded.verdict);
+    if quiet && unexpected.is_none() && graded.reason.is_none() {
         return Ok(());
     }
-    write!(out, "row {}: {}", graded.row, graded.verdict)?;
-    if let Some(wanted) = wanted.filter(|_| !is_as_expected) {
-        write!(out, ", expected {wanted}")?;
+    let pred = row.pred.as_deref().map_or_else(|| "no answer".to_owned(), |pred| ending(pred, 60));
+    write!(
+        out,
+        "line {:<5} {:<9}  {} | {pred}",
+        graded.line,
+        graded.verdict,
+        ending(&row.gold, 40)
+    )?;
+    if let Some(wanted) = unexpected {
+        write!(out, "  (expected {wanted})")?;
     }
     if let Some(reason) = &graded.reason {
-        write!(out, " ({reason})")?;
+        write!(out, "  ({reason})")?;
     }
-    writeln!(out, "\n  gold {}\n  pred {}", ending(&row.gold), ending(&row.pred))?;
+    writeln!(out)?;
     Ok(())
 }
 
 /// The last characters, on one line: the answer is there.
-fn ending(text: &str) -> String {
-    const SHOWN: usize = 120;
+fn ending(text: &str, shown: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let count = line.chars().count();
-    let tail: String = line.chars().skip(count.saturating_sub(SHOWN)).collect();
-    if count > SHOWN { format!("…{tail}") } else { tail }
+    let tail: String = line.chars().skip(count.saturating_sub(shown)).collect();
+    if count > shown { format!("…{tail}") } else { tail }
 }
 
 fn print_summary(summary: &GradeSummary, out: &mut impl Write) -> Result<()> {
     let GradeSummary { rows, equal, different, undecided, error, .. } = summary;
+    let share = 100.0 * summary.equal_share.unwrap_or_default();
     writeln!(
         out,
-        "{rows} rows: {equal} equal, {different} different, {undecided} undecided, {error} errors"
+        "{rows} rows: {equal} equal ({share:.1} %), {different} different, {undecided} undecided, \
+         {error} errors"
     )?;
     if let Some(agreement) = summary.agreement {
         writeln!(

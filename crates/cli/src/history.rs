@@ -71,9 +71,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
 
 /// The library in the user's data folder.
 fn usual_file() -> Result<PathBuf, BadInput> {
-    let absolute = |name: &str| {
-        std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
-    };
+    let absolute =
+        |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let data = absolute("XDG_DATA_HOME").or(absolute("HOME").map(|home| home.join(".local/share")));
     data.map(|data| data.join("scalerl/history.jsonl")).ok_or_else(|| {
         BadInput::new("neither XDG_DATA_HOME nor HOME says where data are kept")

@@ -17,6 +17,8 @@ mod generate;
 mod generator;
 #[cfg(feature = "grade")]
 mod grade;
+#[cfg(all(test, feature = "train"))]
+mod guides;
 mod history;
 mod predictions;
 mod progress;

@@ -4,9 +4,10 @@
 //! over each other, left to right, then `--set`.
 
 use std::io::Write;
+use std::path::Path;
 
 use anyhow::Result;
-use scalerl_recipe::{Override, Recipe, RecipeError, Resolved, Source, diff, shipped};
+use scalerl_recipe::{Advice, Override, Recipe, RecipeError, Resolved, Source, diff, shipped};
 
 use crate::failure::BadInput;
 
@@ -67,10 +68,29 @@ impl Layers {
 /// Lays named recipes and `--set` over the defaults, and checks the result.
 pub(crate) fn resolve(recipes: &[String], set: &[String]) -> Result<Resolved> {
     let sources: Vec<Source> = recipes.iter().map(|name| Source::named(name)).collect();
+    load(&sources, set)
+}
+
+/// Remarks on a recipe, a line each and what to do.
+pub(crate) fn say_advice(recipe: &Recipe, out: &mut dyn Write) -> Result<()> {
+    for Advice { key, remark, remedy } in recipe.advice() {
+        writeln!(out, "note: `{key}`: {remark}\n      {remedy}")?;
+    }
+    Ok(())
+}
+
+fn load(sources: &[Source], set: &[String]) -> Result<Resolved> {
     let overrides: Result<Vec<Override>, _> =
         set.iter().map(|text| Override::parse(text)).collect();
-    let resolved = overrides.and_then(|overrides| Recipe::load(&sources, &overrides));
+    let resolved = overrides.and_then(|overrides| Recipe::load(sources, &overrides));
     Ok(resolved.map_err(|error| bad_input(&error))?)
+}
+
+/// The recipe that a run keeps in its folder, with these overrides.
+pub(crate) fn resolve_kept(path: &Path, set: &[String]) -> Result<Resolved> {
+    let text = scalerl_files::read_to_string(path, scalerl_files::DOCUMENT)
+        .map_err(|error| BadInput::new(format!("cannot read {}: {error}", path.display())))?;
+    load(&[Source::Kept { name: path.display().to_string(), text }], set)
 }
 
 fn bad_input(error: &RecipeError) -> BadInput {
@@ -94,8 +114,9 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
             Ok(out.write_all(text.as_bytes())?)
         }
         Command::Check { layers } => {
-            layers.load()?;
-            Ok(writeln!(out, "{}: fine", layers.recipes.join(" + "))?)
+            let resolved = layers.load()?;
+            writeln!(out, "{}: fine", layers.recipes.join(" + "))?;
+            say_advice(&resolved, out)
         }
         Command::Diff { left, right } => print_diff(left, right, out),
     }

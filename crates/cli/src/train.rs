@@ -14,7 +14,7 @@ mod live;
 mod material;
 mod place;
 mod plan;
-mod policy;
+pub(crate) mod policy;
 pub(crate) mod rendering;
 mod servers;
 
@@ -30,11 +30,10 @@ use scalerl_model::{device, shim};
 
 use crate::failure::BadInput;
 use crate::generator::Role;
-use crate::recipe::resolve;
+use crate::recipe::{resolve, say_advice};
 use cluster::{Part, own_device};
 use conduct::{Parts, conduct};
 use environment::environment;
-use material::Material;
 use place::{Place, resumed_recipe};
 use policy::Policy;
 use rendering::Renderer;
@@ -73,6 +72,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         None => resolve(&args.recipes, &args.set)?,
     };
     if args.dry_run {
+        say_advice(&recipe, out)?;
         return plan::print(&recipe, device, out);
     }
     let lead = match Part::of(&recipe)? {
@@ -108,10 +108,12 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         None => Policy::prepare(&recipe, device)?,
     };
     let renderer = Renderer::load(&recipe, &policy.folder)?;
-    let material = Material::render(&problems, &renderer, &recipe)?;
+    let split = problems.split.clone();
+    let material = material::render(problems, &renderer, &recipe)?;
     let folder = place.enter(&recipe, &environment(device))?;
-    material::record(&problems, &record)?;
+    material::record(split, &record)?;
     policy.record(folder.path())?;
+    say_advice(&recipe, &mut std::io::stderr())?;
     writeln!(std::io::stderr(), "run folder: {}", folder.path().display())?;
     // Ranks have a GPU each; one more is nobody's to take.
     let generator_device = match &lead.ranks {

@@ -355,9 +355,10 @@ mod tests {
             0.717, 0.719, 0.717, 0.716, 0.705, 0.714, 0.711, 0.717, 0.702, 0.701, 0.720, 0.725,
             0.737, 0.740, 0.750, 0.746, 0.743, 0.733,
         ];
-        let points = values.iter().enumerate().map(|(i, value)| {
-            Point::new(Compute(0.3 * i as f64), *value).with_samples(4096.0)
-        });
+        let points = values
+            .iter()
+            .enumerate()
+            .map(|(i, value)| Point::new(Compute(0.3 * i as f64), *value).with_samples(4096.0));
         let series = Series::try_new(points.collect()).unwrap();
         let own = fit(&series, &FitOptions::default()).unwrap();
         let found = fit_at_ceiling(&series, &own, 0.76, &FitOptions::default()).unwrap();

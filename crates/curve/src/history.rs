@@ -191,9 +191,9 @@ impl HistoryEntry {
     pub(crate) fn holds(&self, points: &[Point]) -> bool {
         let known = |(compute, value): &(Compute, f64)| {
             let place = self.measured.partition_point(|known| known.0 < *compute);
-            self.measured.get(place).is_some_and(|known| {
-                known.0 == *compute && known.1.total_cmp(value).is_eq()
-            })
+            self.measured
+                .get(place)
+                .is_some_and(|known| known.0 == *compute && known.1.total_cmp(value).is_eq())
         };
         let averaged = self.points.div_ceil(MOST_KEPT).max(1);
         let whole = points.len() / averaged * averaged;
@@ -275,7 +275,11 @@ fn without_seed(name: &str) -> &str {
         return name;
     }
     let marks = ["-seed-", "_seed_", "-seed", "_seed", "-s", "_s"];
-    marks.iter().find_map(|mark| digits.strip_suffix(mark)).filter(|s| !s.is_empty()).unwrap_or(name)
+    marks
+        .iter()
+        .find_map(|mark| digits.strip_suffix(mark))
+        .filter(|s| !s.is_empty())
+        .unwrap_or(name)
 }
 
 /// Mean compute and value of every `count` neighbours.
@@ -317,7 +321,9 @@ mod tests {
         assert!(entry.is_of(&run(40)) && entry.is_of(&run(12)));
         let long = HistoryEntry::summarise("a", &run(1000)).unwrap();
         assert!(long.measured.len() <= MOST_KEPT && long.is_of(&run(500)));
-        let other = Series::try_new(vec![Point::new(Compute(1.0), 0.3), Point::new(Compute(2.0), 0.31)]).unwrap();
+        let other =
+            Series::try_new(vec![Point::new(Compute(1.0), 0.3), Point::new(Compute(2.0), 0.31)])
+                .unwrap();
         assert!(!entry.is_of(&other));
     }
 

@@ -155,9 +155,7 @@ mod tests {
 
     fn wavy(count: u32, amplitude: f64) -> Vec<Point> {
         let sign = |i: u32| if i.is_multiple_of(2) { 1.0 } else { -1.0 };
-        (1..=count)
-            .map(|i| Point::new(Compute(f64::from(i)), 0.5 + sign(i) * amplitude))
-            .collect()
+        (1..=count).map(|i| Point::new(Compute(f64::from(i)), 0.5 + sign(i) * amplitude)).collect()
     }
 
     fn counted(count: u32, value: f64, samples: f64) -> Vec<Point> {

@@ -162,7 +162,8 @@ impl Mixture {
 
     /// Joined more and more coarsely until few are left.
     fn thinned(&self) -> Vec<Normal> {
-        let (mut normals, mut width, mut cells) = (self.normals.clone(), SAME_WIDTH, CELLS_PER_WIDTH);
+        let (mut normals, mut width, mut cells) =
+            (self.normals.clone(), SAME_WIDTH, CELLS_PER_WIDTH);
         while normals.len() > MOST_THINNED && cells > 0.5 {
             (width, cells) = (width * width, cells / 2.0);
             normals = joined(normals, width, cells);

@@ -209,7 +209,10 @@ mod tests {
 
     #[test]
     fn bad_numbers_are_refused_with_their_index() {
-        let nan = Series::try_new(vec![Point::new(Compute(1.0), 0.3), Point::new(Compute(2.0), f64::NAN)]);
+        let nan = Series::try_new(vec![
+            Point::new(Compute(1.0), 0.3),
+            Point::new(Compute(2.0), f64::NAN),
+        ]);
         assert!(matches!(nan, Err(PointsError::NotFinite { index: 1, .. })));
         let percent = Series::try_new(vec![Point::new(Compute(1.0), 43.0)]);
         assert!(matches!(percent, Err(PointsError::OutOfRange { index: 0, .. })));
@@ -229,7 +232,8 @@ mod tests {
     #[test]
     fn until_keeps_the_points_up_to_and_including_the_bound() {
         let series =
-            Series::try_new((0..5).map(|i| Point::new(Compute(f64::from(i)), 0.3)).collect()).unwrap();
+            Series::try_new((0..5).map(|i| Point::new(Compute(f64::from(i)), 0.3)).collect())
+                .unwrap();
         assert_eq!(series.until(Compute(2.0)).unwrap().points().len(), 3);
         assert_eq!(series.until(Compute(-1.0)), None);
     }

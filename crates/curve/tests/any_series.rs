@@ -150,14 +150,15 @@ fn another_range_gives_the_same_fit_on_its_own_scale() {
     let options = FitOptions::default();
     let (a, b) = (fit(&unit, &options).unwrap(), fit(&wide, &options).unwrap());
     assert!((a.ceiling.value * 2.0 - 1.0 - b.ceiling.value).abs() < 1e-9);
-    assert!((a.forecast(Compute(900.0)).low * 2.0 - 1.0 - b.forecast(Compute(900.0)).low).abs() < 1e-9);
+    assert!(
+        (a.forecast(Compute(900.0)).low * 2.0 - 1.0 - b.forecast(Compute(900.0)).low).abs() < 1e-9
+    );
     assert!((a.gain(2.0).value * 2.0 - b.gain(2.0).value).abs() < 1e-9);
 }
 
 #[test]
 fn a_constant_run_is_not_bounded_and_forecast_to_stay() {
-    let points =
-        (1..30).map(|i| Point::new(Compute(f64::from(i)), 0.42).with_samples(1000.0));
+    let points = (1..30).map(|i| Point::new(Compute(f64::from(i)), 0.42).with_samples(1000.0));
     let series = Series::try_new(points.collect()).unwrap();
     let found = fit(&series, &FitOptions::default()).unwrap();
     assert!(!found.ceiling.bounded);

@@ -10,11 +10,10 @@
 
 use std::{error::Error, path::Path, sync::Arc, time::Duration};
 
-use scalerl_engine::{
-    Deadlines, Devices, EvaluationSet, Phrases, Run, Settings, Simulated, fake, never, run,
-};
+use scalerl_engine::{Deadlines, Devices, Phrases, Run, Settings, Simulated, fake, never, run};
 use scalerl_journal::{Environment, Reading, RunFolder};
 use scalerl_recipe::{Override, Recipe};
+use scalerl_rollout::EvaluationSet;
 
 /// A small run; what is given on the command line goes over it.
 const BASE: [&str; 10] = [
@@ -50,7 +49,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let parts = Run {
         settings: Settings {
             recipe: Recipe::clone(&recipe),
-            phrases: Phrases { interruption: vec![90, 91], end_of_thinking: vec![91] },
+            phrases: Phrases {
+                interruption: vec![90, 91],
+                end_of_thinking: vec![91],
+                end_of_answer: None,
+            },
             evaluation_sets: vec![EvaluationSet { name: "held-out".into(), prompts: held_out }],
             devices: Devices::Apart { generator: 1.0, trainer: 1.0 },
             generator_flops_per_token: 2.0,

@@ -24,7 +24,7 @@ use std::{
 use scalerl_journal::{
     Checkpoints, EvaluationPoint, FleetChange, ForecastReport, Ledger, StopReason, What,
 };
-use scalerl_rollout::{Generator, GroupId, PolicyVersion, WeightHandle};
+use scalerl_rollout::{Generator, Grader, GroupId, PolicyVersion, PromptSource, WeightHandle};
 use tokio::{
     select,
     sync::mpsc,
@@ -44,7 +44,6 @@ use crate::{
     seat::Seat,
     settings::Settings,
     slots::{Slot, Slots},
-    source::{Grader, PromptSource},
     state::Tally,
     watch::Watch,
 };

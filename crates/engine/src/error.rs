@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use scalerl_journal::JournalError;
 use scalerl_objective::plan::PlanError;
-use scalerl_rollout::{GeneratorError, GroupId, PolicyVersion, TrainerError};
+use scalerl_rollout::{GeneratorError, GroupId, PolicyVersion, SourceError, TrainerError};
 use thiserror::Error;
-
-use crate::source::SourceError;
 
 /// Ends a run. What could be saved is saved before it is returned.
 #[derive(Debug, Error)]

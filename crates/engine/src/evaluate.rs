@@ -7,10 +7,10 @@
 use std::sync::Arc;
 
 use scalerl_journal::{PassAt, Sample, SetReport};
-use scalerl_rollout::{Completion, Generator, PolicyVersion, Reward};
+use scalerl_rollout::{Completion, Generator, Grader, PolicyVersion, Reward};
 use tokio::{sync::Semaphore, task::JoinSet};
 
-use crate::{error::EngineError, meter::Role, sampling::Floor, source::Grader};
+use crate::{error::EngineError, meter::Role, sampling::Floor};
 
 /// What an evaluation found.
 #[derive(Debug)]
@@ -101,6 +101,7 @@ async fn answer<G: Generator, R: Grader>(
 
 fn report(name: &str, answers: &[Answers], pass_at: &[u32]) -> SetReport {
     let (mut judged, mut passed, mut failed, mut truncated, mut tokens) = (0_u64, 0, 0, 0, 0);
+    let mut rewards = 0.0;
     let mut by_prompt: Vec<(u64, u64)> = Vec::new();
     for answers in answers {
         let (mut of_prompt, mut right) = (0, 0);
@@ -111,6 +112,7 @@ fn report(name: &str, answers: &[Answers], pass_at: &[u32]) -> SetReport {
                 Ok(reward) => {
                     of_prompt += 1;
                     right += u64::from(reward.is_correct);
+                    rewards += reward.value;
                 }
                 Err(_) => failed += 1,
             }
@@ -129,6 +131,7 @@ fn report(name: &str, answers: &[Answers], pass_at: &[u32]) -> SetReport {
         prompts: by_prompt.len() as u32,
         samples: judged,
         failed,
+        mean_reward: (judged > 0).then(|| rewards / judged as f64),
         pass_at: pass_at.collect(),
         truncated_share: truncated as f64 / all,
         mean_tokens: tokens as f64 / all,

@@ -8,16 +8,16 @@
 
 use scalerl_journal::{BatchReport, Fate, GroupReport};
 use scalerl_objective::plan::PlanReport;
-use scalerl_rollout::{Batch, Completion, Group, GroupId, PolicyVersion};
+use scalerl_rollout::{Batch, Completion, DrawnPrompt, Group, GroupId, PolicyVersion};
 use serde::{Deserialize, Serialize};
 
-use crate::{sampling::Judged, slots::Slot, source::Handout};
+use crate::{sampling::Judged, slots::Slot};
 
 /// A group that has a slot and is being sampled, or is about to be.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     pub(crate) id: GroupId,
-    pub(crate) handout: Handout,
+    pub(crate) drawn: DrawnPrompt,
     /// The generator's version when it was admitted.
     pub(crate) admitted: PolicyVersion,
     pub(crate) slot: Slot,
@@ -56,7 +56,8 @@ pub(crate) enum Stage {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SavedGroup {
     pub(crate) id: GroupId,
-    pub(crate) handout: Handout,
+    #[serde(rename = "handout")]
+    pub(crate) drawn: DrawnPrompt,
     pub(crate) admitted: PolicyVersion,
     pub(crate) stage: Stage,
     pub(crate) judged: Option<Judged>,
@@ -66,7 +67,7 @@ impl Ticket {
     pub(crate) fn saved(&self) -> SavedGroup {
         SavedGroup {
             id: self.id,
-            handout: self.handout.clone(),
+            drawn: self.drawn.clone(),
             admitted: self.admitted,
             stage: Stage::InFlight,
             judged: None,
@@ -82,7 +83,7 @@ impl Ready {
     pub(crate) fn group(&self) -> Group {
         Group {
             id: self.ticket.id,
-            prompt: self.ticket.handout.prompt.clone(),
+            prompt: self.ticket.drawn.prompt.clone(),
             rollouts: self.judged.rollouts.clone(),
         }
     }
@@ -97,16 +98,18 @@ impl Ready {
         let count = |is: fn(&Completion) -> bool| {
             rollouts.iter().filter(|rollout| is(&rollout.completion)).count() as u32
         };
+        let rewards: f64 = rollouts.iter().map(|rollout| rollout.reward.value).sum();
         let versions = || rollouts.iter().flat_map(|rollout| &rollout.completion.versions);
         GroupReport {
             group: self.ticket.id,
-            prompt: self.ticket.handout.prompt.id.clone(),
-            place: self.ticket.handout.place,
+            prompt: self.ticket.drawn.prompt.id.clone(),
+            draw: self.ticket.drawn.draw,
             admitted: self.ticket.admitted,
             versions: versions().min().copied().zip(versions().max().copied()),
             passed: self.passed(),
             judged: rollouts.len() as u32,
             failed: self.judged.failures.len() as u32,
+            mean_reward: (!rollouts.is_empty()).then(|| rewards / rollouts.len() as f64),
             truncated: count(Completion::is_truncated),
             interrupted: count(Completion::is_interrupted),
             tokens: self.judged.tokens,

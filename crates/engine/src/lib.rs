@@ -1,7 +1,7 @@
 //! The asynchronous loop between generator and trainer. It never sees a tensor.
 //!
 //! ```text
-//!            Handout               Sampled                     Formed
+//!           DrawnPrompt            Sampled                     Formed
 //! prompts ----------> sampling tasks -------> conductor --------------> trainer's seat
 //!   (slots)            | generate              | examine, pool, cut        | plan, step, publish
 //!                      | verdicts              |                           |
@@ -14,7 +14,7 @@
 //! |---|---|---|
 //! | conductor (`conductor.rs`) | the next task to end, a request to stop, the budget's end | any of them; it owns all tasks, and dropping it drops them |
 //! | sampling, one per slot (`sampling.rs`) | the generator, then all verdicts | an answer, an error, a deadline |
-//! | verdict, one per completion (`sampling.rs`) | the grader | a verdict, an error, `task.verifier_timeout_s` |
+//! | verdict, one per completion (`sampling.rs`) | the grader | a verdict, an error, [`Grader::deadline`] |
 //! | step, publish, save (`conductor/training.rs`, `saving.rs`) | the trainer's thread (`seat.rs`) | an answer, the thread's end, a deadline |
 //! | trainer's thread (`seat.rs`) | its next command | a command, or the seat being dropped |
 //! | adopt (`conductor/training.rs`) | the generator to take weights between two decode steps | an answer, an error, a deadline |
@@ -26,8 +26,8 @@
 //! with that error, after a checkpoint where the trainer still answers. What a run leaves behind is
 //! docs/runs.md.
 //!
-//! Not here: generators and trainers that exist (`worker`); prompts and verifiers (`scalerl-task`,
-//! connected in [`task`] through [`PromptSource`] and [`Grader`]).
+//! Not here: generators and trainers that exist (`worker`); prompts and verifiers (`scalerl-task`), which
+//! are known through [`PromptSource`] and [`Grader`].
 
 mod conductor;
 mod error;
@@ -44,24 +44,21 @@ mod seat;
 mod settings;
 mod signals;
 mod slots;
-mod source;
 mod state;
-pub mod task;
 mod watch;
 mod window;
 
 use std::{path::PathBuf, sync::Arc};
 
 use scalerl_journal::{Event, FleetChange, Ledger, RunFolder, StopReason};
-use scalerl_rollout::{Generator, PolicyVersion};
+use scalerl_rollout::{Generator, Grader, PolicyVersion, PromptSource};
 use tokio::sync::mpsc;
 
 pub use error::EngineError;
 pub use seat::{OwnThread, Seat, Simulated};
-pub use settings::{Deadlines, Devices, EvaluationSet, Phrases, Settings};
+pub use settings::{Deadlines, Devices, Phrases, Settings};
 pub use signals::{never, on_signals};
 pub use slots::{Slot, Slots};
-pub use source::{Grader, GraderError, Handout, PassRecord, PromptSource, SourceError};
 
 use conductor::Conductor;
 

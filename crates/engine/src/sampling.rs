@@ -8,7 +8,7 @@
 use std::{sync::Arc, time::Duration};
 
 use scalerl_rollout::{
-    Completion, Generator, GeneratorError, GroupId, Prompt, Reward, Rollout, SampleRequest,
+    Completion, Generator, GeneratorError, Grader, GroupId, Prompt, Reward, Rollout, SampleRequest,
 };
 use serde::{Deserialize, Serialize};
 use tokio::{
@@ -21,7 +21,6 @@ use crate::{
     error::EngineError,
     meter::{Meter, Role},
     settings::Settings,
-    source::Grader,
 };
 
 /// A failing generator is asked this often before the run ends.
@@ -157,7 +156,8 @@ impl<G: Generator, R: Grader> Floor<G, R> {
         prompt: &Prompt,
         completions: Vec<Completion>,
     ) -> Result<Vec<(Completion, Result<Reward, String>)>, EngineError> {
-        let limit = Duration::from_secs_f64(self.settings.recipe.task.verifier_timeout_s);
+        let usual = Duration::from_secs_f64(self.settings.recipe.task.verifier_timeout_s);
+        let limit = self.grader.deadline(prompt, usual);
         let prompt = Arc::new(prompt.clone());
         let count = completions.len();
         // Dropped, and every verdict with it, when the group's own task is given up.

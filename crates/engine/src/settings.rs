@@ -3,24 +3,19 @@
 use std::time::Duration;
 
 use scalerl_recipe::{LengthControl, Recipe};
-use scalerl_rollout::{GroupId, Interruption, Prompt, SampleRequest, Sampling};
+use scalerl_rollout::{
+    AnswerEnd, EvaluationSet, GroupId, Interruption, Prompt, SampleRequest, Sampling,
+};
 
-/// Token sequences that only the tokenizer knows. Made by the CLI.
+/// The recipe's format as generators need it; tokens are those of the run's tokenizer. Made by the CLI.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Phrases {
     /// What an interruption appends, closing tag included.
     pub interruption: Vec<u32>,
     /// Tokens that end thinking; empty when the format has no thinking.
     pub end_of_thinking: Vec<u32>,
-}
-
-/// Prompts that are never trained on.
-#[derive(Debug, Clone, PartialEq)]
-pub struct EvaluationSet {
-    /// As the recipe names it; `held-out` for the prompts set apart.
-    pub name: String,
-    /// In the order of the report.
-    pub prompts: Vec<Prompt>,
+    /// What ends a completion once its answer has begun; `None` where only the model can.
+    pub end_of_answer: Option<AnswerEnd>,
 }
 
 /// Devices held by each role.
@@ -169,7 +164,7 @@ impl Settings {
             end_of_thinking: self.phrases.end_of_thinking.clone(),
             interruptions: Vec::new(),
             stop: sampling.stop.clone(),
-            end_of_answer: self.recipe.format.answer_close.clone(),
+            end_of_answer: self.phrases.end_of_answer.clone(),
             seed: 0,
         }
     }
@@ -197,11 +192,11 @@ mod tests {
 
     use super::*;
 
-    fn settings(text: &str) -> Settings {
-        let source = Source::Text { name: "test".into(), text: text.into() };
+    fn settings(end_of_answer: Option<AnswerEnd>) -> Settings {
+        let source = Source::Text { name: "test".into(), text: String::new() };
         Settings {
             recipe: (*Recipe::load(&[source], &[]).unwrap()).clone(),
-            phrases: Phrases::default(),
+            phrases: Phrases { end_of_answer, ..Phrases::default() },
             evaluation_sets: Vec::new(),
             devices: Devices::Shared { count: 1.0 },
             generator_flops_per_token: 1.0,
@@ -212,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_that_closes_an_answer_reaches_every_request() {
+    fn what_ends_an_answer_reaches_every_request() {
         let prompt = Prompt {
             id: PromptId("one".into()),
             dataset: "made up".into(),
@@ -220,12 +215,12 @@ mod tests {
             token_ids: vec![1],
             answer: String::new(),
         };
-        for (text, expected) in [("[format]\nanswer_close = \"}\"", Some("}")), ("", None)] {
-            let settings = settings(text);
+        for end in [Some(AnswerEnd::boxed()), None] {
+            let settings = settings(end.clone());
             let training = settings.training_request(GroupId(1), &prompt);
             let evaluation = settings.evaluation_request(0, 0, 0, &prompt);
             for request in [training, evaluation] {
-                assert_eq!(request.end_of_answer.as_deref(), expected);
+                assert_eq!(request.end_of_answer, end);
             }
         }
     }

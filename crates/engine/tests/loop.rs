@@ -346,6 +346,15 @@ fn a_generator_that_never_answers_is_late_and_asked_again() {
 }
 
 #[test]
+fn a_judge_with_limits_of_its_own_is_waited_for() {
+    let folder = folder();
+    // A tenth of what a verdict can take.
+    Rig::pipeline(2).with(&["task.verifier_timeout_s=0.004"]).run(folder.path());
+    let reading = audit(folder.path(), 2);
+    assert_eq!(count(&reading, |what| matches!(what, What::VerifierFailed { .. })), 0);
+}
+
+#[test]
 fn a_verdict_that_fails_or_never_comes_is_an_event_and_no_wrong_answer() {
     let folder = folder();
     Rig { grader_fails: 0.1, grader_hangs: 0.1, ..Rig::pipeline(2) }.run(folder.path());
@@ -357,7 +366,7 @@ fn a_verdict_that_fails_or_never_comes_is_an_event_and_no_wrong_answer() {
         )
     };
     assert!(with("as told") > 0);
-    assert!(with("no verdict within 10 s") > 0);
+    assert!(with("no verdict within 30 s") > 0);
     let failed = with("");
     let reported: u32 = reading
         .history

@@ -23,6 +23,9 @@ pub enum IngestError {
     /// The operating system refused.
     #[error("{}: cannot be read", path.display())]
     Unreadable { path: PathBuf, source: std::io::Error },
+    /// A device, a named pipe or a socket.
+    #[error("{}: {source}", path.display())]
+    NotAFile { path: PathBuf, source: std::io::Error },
     /// More than is read into memory.
     #[error("{}: more than the limit of {limit} bytes", path.display())]
     TooLarge { path: PathBuf, limit: u64 },
@@ -85,6 +88,7 @@ impl IngestError {
         match self {
             Self::NoFiles => "give one or more log files, or a folder of TensorBoard events",
             Self::Unreadable { .. } => "check the path and its permissions",
+            Self::NotAFile { .. } => "give a log file, or a pipe as in `scalerl fit <(command)`",
             Self::TooLarge { .. } => "keep the rows with evaluations only, e.g. with grep",
             Self::NoEvents { .. } => "give the log files inside it by name",
             Self::NoEvaluations { .. } => "wait for one, or set evaluation.at_start in the recipe",

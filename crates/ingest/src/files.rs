@@ -1,8 +1,8 @@
 //! From paths to bytes: files, folders of event files, run folders of `scalerl train`, and what is
-//! refused before it is read.
+//! refused before it is read. What counts as a file is said in `scalerl-files`.
 
 use std::fs;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::error::IngestError;
@@ -99,51 +99,49 @@ fn gather(
     Ok(())
 }
 
-/// Reads a whole file that is small enough. The size is not asked for beforehand: pipes and
-/// devices have none.
+/// Reads a whole file, or the pipe of `<(command)`, that is small enough.
 pub(crate) fn load(path: &Path) -> Result<Vec<u8>, IngestError> {
-    let unreadable = |source| IngestError::Unreadable { path: path.to_owned(), source };
-    let file = fs::File::open(path).map_err(unreadable)?;
-    unpack(path, read_whole(path, file).map_err(unreadable)??)
+    let bytes = scalerl_files::open_input(path)
+        .and_then(|file| scalerl_files::read_whole(file, LARGEST_FILE));
+    unpack(path, bytes.map_err(|source| refused(path, source))?)
 }
 
 /// Reads standard input to its end.
 pub(crate) fn load_standard() -> Result<Vec<u8>, IngestError> {
     let path = Path::new(STANDARD);
-    let unreadable = |source| IngestError::Unreadable { path: path.to_owned(), source };
-    unpack(path, read_whole(path, std::io::stdin().lock()).map_err(unreadable)??)
+    let bytes = scalerl_files::read_stream(std::io::stdin().lock(), LARGEST_FILE);
+    unpack(path, bytes.map_err(|source| refused(path, source))?)
 }
 
-fn read_whole(
-    path: &Path,
-    reader: impl Read,
-) -> Result<Result<Vec<u8>, IngestError>, std::io::Error> {
-    let mut bytes = Vec::new();
-    reader.take(LARGEST_FILE + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > LARGEST_FILE {
-        return Ok(Err(IngestError::TooLarge { path: path.to_owned(), limit: LARGEST_FILE }));
+fn refused(path: &Path, source: std::io::Error) -> IngestError {
+    let path = path.to_owned();
+    match source.kind() {
+        ErrorKind::FileTooLarge => IngestError::TooLarge { path, limit: LARGEST_FILE },
+        ErrorKind::InvalidInput => IngestError::NotAFile { path, source },
+        _ => IngestError::Unreadable { path, source },
     }
-    Ok(Ok(bytes))
 }
 
 /// Unpacks gzip and Zstandard, whatever the file is called; the limit is that of a plain file.
 fn unpack(path: &Path, bytes: Vec<u8>) -> Result<Vec<u8>, IngestError> {
     let tool = compressed_with(&bytes).unwrap_or_default();
-    let damaged = |source: std::io::Error| {
-        let file = path.display().to_string();
-        IngestError::Damaged { file, tool, problem: source.to_string() }
-    };
     let packed = &bytes[..];
-    match tool {
-        "gzip" => read_whole(path, flate2::read::MultiGzDecoder::new(packed)).map_err(damaged)?,
-        "zstd" => {
-            let decoder = ruzstd::decoding::StreamingDecoder::new(packed);
-            let decoder = decoder
-                .map_err(|error| damaged(std::io::Error::new(ErrorKind::InvalidData, error)))?;
-            read_whole(path, decoder).map_err(damaged)?
+    let unpacked = match tool {
+        "gzip" => {
+            scalerl_files::read_stream(flate2::read::MultiGzDecoder::new(packed), LARGEST_FILE)
         }
-        _ => Ok(bytes),
-    }
+        "zstd" => ruzstd::decoding::StreamingDecoder::new(packed)
+            .map_err(|error| std::io::Error::new(ErrorKind::InvalidData, error))
+            .and_then(|decoder| scalerl_files::read_stream(decoder, LARGEST_FILE)),
+        _ => return Ok(bytes),
+    };
+    unpacked.map_err(|source| match source.kind() {
+        ErrorKind::FileTooLarge => refused(path, source),
+        _ => {
+            let file = path.display().to_string();
+            IngestError::Damaged { file, tool, problem: source.to_string() }
+        }
+    })
 }
 
 /// The name of a run that has no other: the file's without its last extension.

@@ -290,10 +290,8 @@ fn extend(run: &mut Run, part: Part) {
         run.notes.push(format!("A later file's compute was counted on from {last:.4}."));
     }
     let shifted = part.run.points.into_iter();
-    run.points.extend(shifted.map(|point| Point {
-        compute: Compute(point.compute.0 + shift),
-        ..point
-    }));
+    run.points
+        .extend(shifted.map(|point| Point { compute: Compute(point.compute.0 + shift), ..point }));
     let entropy = part.run.entropy.into_iter();
     run.entropy.extend(entropy.map(|(compute, value)| (Compute(compute.0 + shift), value)));
     for note in part.run.notes {

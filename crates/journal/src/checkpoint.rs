@@ -153,7 +153,7 @@ impl Checkpoint {
     pub fn verify(&self) -> Result<(), JournalError> {
         let bad =
             |problem: String| JournalError::BadCheckpoint { path: self.path.clone(), problem };
-        let text = fs::read(self.path.join(MANIFEST))
+        let text = scalerl_files::read(&self.path.join(MANIFEST), scalerl_files::TABLE)
             .map_err(|error| bad(format!("{MANIFEST} cannot be read: {error}")))?;
         let manifest: Manifest =
             serde_json::from_slice(&text).map_err(|error| bad(format!("{MANIFEST}: {error}")))?;
@@ -272,7 +272,7 @@ fn walk(
 }
 
 fn digest(path: &Path) -> Result<(u64, String), std::io::Error> {
-    let mut file = File::open(path)?;
+    let mut file = scalerl_files::open(path)?;
     let (mut hasher, mut bytes) = (Sha256::new(), 0);
     let mut buffer = vec![0; 1 << 20];
     loop {

@@ -9,7 +9,7 @@
 //! A new field gets a default, a changed meaning a new [`FORMAT`].
 
 use scalerl_curve::Verdict;
-use scalerl_rollout::{GroupId, PolicyVersion, PromptId, StepReport};
+use scalerl_rollout::{Draw, GroupId, PolicyVersion, PromptId, StepReport};
 use serde::{Deserialize, Serialize};
 
 use crate::{fleet::FleetChange, ledger::Ledger, points::Axis};
@@ -40,7 +40,12 @@ pub enum What {
     Resumed { version: PolicyVersion, kept: usize, lost: Ledger, buffered_groups: usize },
     /// Session: a group that was half written when its process ended is sampled again from its
     /// beginning.
-    SampledAgain { group: GroupId, prompt: PromptId, place: Place },
+    SampledAgain {
+        group: GroupId,
+        prompt: PromptId,
+        #[serde(rename = "place")]
+        draw: Draw,
+    },
     /// A group was judged. Every prompt handed out ends in exactly one of these.
     Group(GroupReport),
     /// A verifier failed on a completion, which leaves its group.
@@ -76,20 +81,6 @@ pub enum What {
     Failed { version: PolicyVersion, error: String, ledger: Ledger },
 }
 
-/// One hand-out of a prompt: where in which epoch of which data set. Made by the prompt source,
-/// unique in a run.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
-pub struct Place {
-    /// Index of the data set.
-    pub dataset: u32,
-    /// Epoch of that data set, from 0.
-    pub epoch: u64,
-    /// Position in the epoch's order.
-    pub position: u64,
-}
-
 /// What became of one group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GroupReport {
@@ -97,8 +88,9 @@ pub struct GroupReport {
     pub group: GroupId,
     /// Its prompt.
     pub prompt: PromptId,
-    /// Its hand-out.
-    pub place: Place,
+    /// Which draw of it; `place` in the file.
+    #[serde(rename = "place")]
+    pub draw: Draw,
     /// Version of the generator when sampling began.
     pub admitted: PolicyVersion,
     /// Oldest and newest version among its tokens; `None` when nothing was written.
@@ -109,6 +101,10 @@ pub struct GroupReport {
     pub judged: u32,
     /// Completions whose verifier failed.
     pub failed: u32,
+    /// Mean reward as graded; `None` when nothing was judged, or in folders of releases that did not
+    /// write it.
+    #[serde(default)]
+    pub mean_reward: Option<f64>,
     /// Completions that ran out of their budget.
     pub truncated: u32,
     /// Completions whose thinking was cut.
@@ -173,6 +169,9 @@ pub struct SetReport {
     pub samples: u64,
     /// Completions whose verifier failed.
     pub failed: u64,
+    /// Mean reward of the judged completions; `None` in folders of releases that did not write it.
+    #[serde(default)]
+    pub mean_reward: Option<f64>,
     /// pass@k, unbiased, for each k of the recipe.
     pub pass_at: Vec<PassAt>,
     /// Share of completions that ran out of their budget.

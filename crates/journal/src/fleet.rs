@@ -100,6 +100,9 @@ impl FleetTable {
 
     /// The last table of a run; `None` where it never had one.
     pub fn read(run: &Path) -> Option<Self> {
-        serde_json::from_slice(&std::fs::read(run.join(TABLE)).ok()?).ok()
+        serde_json::from_slice(
+            &scalerl_files::read(&run.join(TABLE), scalerl_files::DOCUMENT).ok()?,
+        )
+        .ok()
     }
 }

@@ -79,7 +79,8 @@ impl RunFolder {
     /// as `recipe.before-N.toml`.
     pub fn amend_recipe(&self, recipe: &str) -> Result<(), JournalError> {
         let path = self.recipe();
-        let before = std::fs::read_to_string(&path).map_err(JournalError::io("read", &path))?;
+        let before = scalerl_files::read_to_string(&path, scalerl_files::DOCUMENT)
+            .map_err(JournalError::io("read", &path))?;
         if before == recipe {
             return Ok(());
         }

@@ -41,8 +41,8 @@ mod samples;
 pub use checkpoint::{Checkpoint, Checkpoints, Damaged, Draft};
 pub use error::JournalError;
 pub use event::{
-    BadSign, BatchReport, Event, Fate, ForecastReport, GroupReport, PassAt, Place, SetReport,
-    StopReason, What,
+    BadSign, BatchReport, Event, Fate, ForecastReport, GroupReport, PassAt, SetReport, StopReason,
+    What,
 };
 pub use fleet::{FleetChange, FleetMember, FleetState, FleetTable};
 pub use folder::{Environment, RunFolder};

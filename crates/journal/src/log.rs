@@ -22,7 +22,7 @@ pub fn read_events(path: &Path) -> Result<Vec<Event>, JournalError> {
 
 fn read_whole(path: &Path) -> Result<(Vec<Event>, u64), JournalError> {
     let mut bytes = Vec::new();
-    match File::open(path) {
+    match scalerl_files::open(path) {
         Ok(mut file) => {
             file.read_to_end(&mut bytes).map_err(JournalError::io("read", path))?;
         }

@@ -1,7 +1,8 @@
 //! A whole run, rebuilt from its folder while it is alive or after it has ended.
 
-use std::{collections::BTreeMap, fs, io::ErrorKind, path::Path};
+use std::{collections::BTreeMap, io::ErrorKind, path::Path};
 
+use scalerl_files::DOCUMENT;
 use scalerl_rollout::PolicyVersion;
 use serde::Serialize;
 
@@ -72,9 +73,10 @@ impl Reading {
     pub fn load(path: &Path) -> Result<Self, JournalError> {
         let folder = RunFolder::open(path)?;
         let recipe = folder.recipe();
-        let text = fs::read_to_string(&recipe).map_err(JournalError::io("read", &recipe))?;
+        let text = scalerl_files::read_to_string(&recipe, DOCUMENT)
+            .map_err(JournalError::io("read", &recipe))?;
         let environment = folder.environment();
-        let bytes = match fs::read(&environment) {
+        let bytes = match scalerl_files::read(&environment, DOCUMENT) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let (path, missing) = (path.to_owned(), "environment.json");

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use scalerl_files::TABLE;
 use scalerl_rollout::{Completion, FinishReason, Prompt, PromptId, Reward};
 use serde::{Deserialize, Serialize};
 
@@ -66,7 +67,8 @@ pub(crate) fn write_samples(path: &Path, samples: &[Sample]) -> Result<(), Journ
 
 /// Reads one file of samples.
 pub fn read_samples(path: &Path) -> Result<Vec<Sample>, JournalError> {
-    let text = std::fs::read_to_string(path).map_err(JournalError::io("read", path))?;
+    let text =
+        scalerl_files::read_to_string(path, TABLE).map_err(JournalError::io("read", path))?;
     let parse = |(index, line): (usize, &str)| {
         serde_json::from_str(line).map_err(|error| JournalError::Damaged {
             path: path.to_owned(),

@@ -13,7 +13,13 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::error::LoadError;
-use crate::json::Keys;
+use crate::json::{self, Keys};
+
+/// Experts of all layers together; each has tensors of its own. Kimi K2 has 23 thousand.
+const MOST_EXPERTS: i64 = 1 << 20;
+
+/// Ten times what has been trained anywhere.
+const MOST_PARAMETERS: i128 = 20_000_000_000_000;
 
 /// Which family a folder belongs to; decides tensor names and defaults, nothing at run time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,10 +130,7 @@ pub struct ModelConfig {
 impl ModelConfig {
     /// Reads a config.json.
     pub fn load(path: &Path) -> Result<Self, LoadError> {
-        let text = std::fs::read_to_string(path).map_err(LoadError::io(path))?;
-        let value = serde_json::from_str(&text)
-            .map_err(|source| LoadError::Json { path: path.to_path_buf(), source })?;
-        Self::from_json(value, path)
+        Self::from_json(json::read(path)?, path)
     }
 
     /// Reads a parsed config.json; `path` only serves messages.
@@ -145,19 +148,19 @@ impl ModelConfig {
             return Err(keys.bad("num_key_value_heads", kv_heads, problem));
         }
         let head_width = keys.count_or("head_dim", width / heads)?;
-        if head_width % 2 != 0 {
+        if head_width < 2 || head_width % 2 != 0 {
             return Err(keys.bad("head_dim", head_width, "rotary embedding needs an even width"));
         }
         let is_llama = matches!(architecture, Architecture::Llama | Architecture::Llama4Text);
         let attention_bias = keys.flag_or("attention_bias", false)?;
-        Ok(Self {
+        let config = Self {
             architecture,
             vocabulary: keys.count("vocab_size")?,
             width,
             heads,
             kv_heads,
             head_width,
-            max_positions: keys.count_or("max_position_embeddings", 2048)?,
+            max_positions: keys.positions_or("max_position_embeddings", 2048)?,
             norm_epsilon: keys.number_or("rms_norm_eps", if is_llama { 1e-5 } else { 1e-6 })?,
             rotary: rotary(&keys, architecture)?,
             has_qkv_bias: attention_bias || architecture == Architecture::Qwen2,
@@ -166,8 +169,31 @@ impl ModelConfig {
             is_head_tied: keys.flag_or("tie_word_embeddings", false)?,
             initial_spread: keys.number_or("initializer_range", 0.02)?,
             layers: crate::layer_config::layers(&keys, architecture)?,
-            raw,
-        })
+            raw: Map::new(),
+        };
+        config.refuse_the_absurd(path)?;
+        Ok(Self { raw, ..config })
+    }
+
+    /// Each size may be sound and all together not: nothing is made for a model that no machine
+    /// holds. From here on products of sizes fit their type.
+    fn refuse_the_absurd(&self, path: &Path) -> Result<(), LoadError> {
+        let tensors = |layer: &LayerConfig| match layer.feed_forward {
+            FeedForward::Dense { .. } => 1,
+            FeedForward::Experts { count, .. } => count,
+        };
+        let experts: i64 = self.layers.iter().map(tensors).sum();
+        if experts > MOST_EXPERTS {
+            let problem = format!("{experts} experts in all layers, at most {MOST_EXPERTS}");
+            return Err(LoadError::TooLarge { path: path.to_path_buf(), problem });
+        }
+        let size = |shape: &[i64]| shape.iter().map(|size| i128::from(*size)).product::<i128>();
+        let parameters: i128 = crate::layout::layout(self).iter().map(|p| size(&p.shape)).sum();
+        if parameters > MOST_PARAMETERS {
+            let problem = format!("{:.1e} parameters", parameters as f64);
+            return Err(LoadError::TooLarge { path: path.to_path_buf(), problem });
+        }
+        Ok(())
     }
 
     /// Learned numbers, the tied head counted once.

@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use tch::{Cuda, Device};
 use thiserror::Error;
 
+use crate::cpu::{self, IsaLimit};
 use crate::shim;
 
 /// What was found when libtorch was opened.
@@ -21,6 +22,8 @@ pub struct Found {
     pub cuda_devices: usize,
     /// Why there are none.
     pub why_no_cuda: Option<String>,
+    /// Which CPU instructions may be used.
+    pub isa_limit: &'static IsaLimit,
 }
 
 /// Why a device cannot be used.
@@ -47,6 +50,8 @@ fn reason(why: Option<&str>) -> String {
 pub fn open() -> &'static Found {
     static FOUND: OnceLock<Found> = OnceLock::new();
     FOUND.get_or_init(|| {
+        // Where the loader runs no initialisers this is the last moment before a product.
+        let isa_limit = cpu::limit();
         let opened = shim::open_cuda();
         shim::exact_matmuls().expect("setting flags of libtorch cannot fail");
         let cuda_devices = if opened.is_ok() { Cuda::device_count().max(0) as usize } else { 0 };
@@ -55,7 +60,7 @@ pub fn open() -> &'static Found {
             Ok(()) if cuda_devices == 0 => Some("the driver shows no device".to_owned()),
             Ok(()) => None,
         };
-        Found { torch_version: shim::torch_version(), cuda_devices, why_no_cuda }
+        Found { torch_version: shim::torch_version(), cuda_devices, why_no_cuda, isa_limit }
     })
 }
 

@@ -28,6 +28,12 @@ pub enum LoadError {
     MissingKey { path: PathBuf, key: &'static str },
     #[error("{}: `{key}` is {found}, {problem}", path.display())]
     BadValue { path: PathBuf, key: &'static str, found: String, problem: String },
+    /// Every size may be sound and all together not.
+    #[error("{}: describes a model of {problem}", path.display())]
+    TooLarge { path: PathBuf, problem: String },
+    /// Weights that do not fit, found out before they are made.
+    #[error("a model of {parameters} parameters needs {} for its weights, and {} are free", gib(*needed), gib(*free))]
+    NoRoom { parameters: i64, needed: u64, free: u64 },
     #[error("{}: model_type `{found}` is not supported", path.display())]
     UnsupportedArchitecture { path: PathBuf, found: String },
     #[error("{}: no model.safetensors and no model.safetensors.index.json", path.display())]
@@ -49,6 +55,10 @@ pub enum LoadError {
     Torch(#[from] TchError),
 }
 
+fn gib(bytes: u64) -> String {
+    format!("{:.1} GiB", bytes as f64 / (1_u64 << 30) as f64)
+}
+
 impl LoadError {
     /// What to try next, printed by the CLI as a `hint:` line.
     pub fn hint(&self) -> &'static str {
@@ -62,6 +72,8 @@ impl LoadError {
             Self::UnsupportedArchitecture { .. } => {
                 "supported are llama, qwen2, qwen3, qwen3_moe and llama4_text"
             }
+            Self::TooLarge { .. } => "no machine holds it: check the sizes that the file gives",
+            Self::NoRoom { .. } => "choose a smaller model, bf16, or a machine with more memory",
             Self::BrokenWeights { .. } => "the file was cut off or changed: download it again",
             Self::NoWeights { .. } => {
                 "only safetensors are read; convert other formats with transformers' save_pretrained"
@@ -69,9 +81,10 @@ impl LoadError {
             Self::MissingTensor { .. } | Self::WrongShape { .. } => {
                 "config.json and the weights belong to different models"
             }
-            Self::Tokenizer { .. } => "the folder needs a tokenizer.json (a fast tokenizer)",
+            Self::Tokenizer { .. } => "the folder needs a sound tokenizer.json (a fast tokenizer)",
             Self::Template { .. } => {
-                "chat data needs a template in chat_template.jinja or tokenizer_config.json"
+                "it is in chat_template.jinja or tokenizer_config.json: mend it, or take it again \
+                 from where the model came"
             }
             _ => "check the file, or take the model folder again from where it came",
         }

@@ -8,6 +8,7 @@ use crate::config::ModelConfig;
 use crate::device;
 use crate::error::LoadError;
 use crate::layout::{Parameter, Start, layout};
+use crate::memory;
 use crate::network::Network;
 use crate::save::{ModelToSave, SaveKind, save_model};
 use crate::shim;
@@ -32,6 +33,7 @@ impl Model {
             return Err(LoadError::NoFolder { name: folder.display().to_string() });
         }
         let config = ModelConfig::load(&folder.join("config.json"))?;
+        memory::check(&config, kind, device)?;
         let table = layout(&config);
         let parameters = WeightFiles::open(folder)?.read(&table, kind, device)?;
         Ok(Self::over(config, parameters, Some(folder.to_path_buf()))?)
@@ -46,6 +48,7 @@ impl Model {
         device: Device,
     ) -> Result<Self, LoadError> {
         device::open();
+        memory::check(&config, kind, device)?;
         let cpu = (Kind::Float, Device::Cpu);
         let parameters = layout(&config)
             .iter()

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use hf_hub::api::sync::{ApiBuilder, ApiRepo};
 use hf_hub::{Cache, Repo, RepoType};
-use serde_json::Value;
 
 use crate::error::LoadError;
+use crate::json;
 
 /// Everything a folder needs before its weights; only the first must exist.
 const SMALL_FILES: [&str; 6] = [
@@ -55,10 +55,10 @@ fn cached(name: &str, revision: &str) -> Option<PathBuf> {
 
 /// The weight files of a folder: those its index names, or the single one.
 fn weight_files(folder: &Path) -> Option<Vec<String>> {
-    let Ok(text) = std::fs::read_to_string(folder.join("model.safetensors.index.json")) else {
+    let Some(index) = json::read_if_there(&folder.join("model.safetensors.index.json")).ok()?
+    else {
         return Some(vec!["model.safetensors".to_owned()]);
     };
-    let index: Value = serde_json::from_str(&text).ok()?;
     let mut files: Vec<String> = index
         .get("weight_map")?
         .as_object()?

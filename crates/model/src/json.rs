@@ -1,13 +1,36 @@
-//! Typed access to the keys of a JSON object, with errors that name file and key.
+//! Reading JSON files, and typed access to the keys of an object, with errors that name file and key.
 //!
 //! Model folders come from many writers: a key may be absent, `null`, or of another type. Absent
 //! and `null` mean the same here; another type is an error and never a default.
 
 use std::path::Path;
 
+use scalerl_files::DOCUMENT;
 use serde_json::{Map, Value};
 
 use crate::error::LoadError;
+
+/// Of one dimension of a tensor, and beyond any model's: vocabularies have less than a million
+/// tokens.
+const LARGEST_SIZE: i64 = 1 << 24;
+
+/// Reads a JSON file.
+pub(crate) fn read(path: &Path) -> Result<Value, LoadError> {
+    let bytes = scalerl_files::read(path, DOCUMENT).map_err(LoadError::io(path))?;
+    serde_json::from_slice(&bytes)
+        .map_err(|source| LoadError::Json { path: path.to_path_buf(), source })
+}
+
+/// Reads a JSON file that need not exist.
+pub(crate) fn read_if_there(path: &Path) -> Result<Option<Value>, LoadError> {
+    match read(path) {
+        Ok(value) => Ok(Some(value)),
+        Err(LoadError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
 
 /// The keys of one JSON object of the file `path`.
 #[derive(Debug, Clone)]
@@ -43,21 +66,27 @@ impl<'a> Keys<'a> {
         value.ok_or_else(|| LoadError::MissingKey { path: self.path.to_path_buf(), key })
     }
 
-    /// A positive whole number.
-    fn count_or_none(&self, key: &'static str) -> Result<Option<i64>, LoadError> {
+    /// A whole number from 1 to `most`.
+    fn count_or_none(&self, key: &'static str, most: i64) -> Result<Option<i64>, LoadError> {
         let Some(value) = self.get(key) else { return Ok(None) };
-        match value.as_i64().filter(|count| (1..1 << 40).contains(count)) {
+        match value.as_i64().filter(|count| (1..=most).contains(count)) {
             Some(count) => Ok(Some(count)),
-            None => Err(self.bad(key, value, "a positive whole number is needed")),
+            None => Err(self.bad(key, value, format!("a whole number from 1 to {most} is needed"))),
         }
     }
 
+    /// The size of a dimension.
     pub(crate) fn count(&self, key: &'static str) -> Result<i64, LoadError> {
-        self.need(key, self.count_or_none(key)?)
+        self.need(key, self.count_or_none(key, LARGEST_SIZE)?)
     }
 
     pub(crate) fn count_or(&self, key: &'static str, default: i64) -> Result<i64, LoadError> {
-        Ok(self.count_or_none(key)?.unwrap_or(default))
+        Ok(self.count_or_none(key, LARGEST_SIZE)?.unwrap_or(default))
+    }
+
+    /// A number of positions, for which nothing is ever made.
+    pub(crate) fn positions_or(&self, key: &'static str, default: i64) -> Result<i64, LoadError> {
+        Ok(self.count_or_none(key, i64::from(i32::MAX))?.unwrap_or(default))
     }
 
     fn number_or_none(&self, key: &'static str) -> Result<Option<f64>, LoadError> {

@@ -108,7 +108,7 @@ fn llama4(keys: &Keys, layers: i64) -> Result<Vec<LayerConfig>, LoadError> {
         let problem = format!("has {} entries for {layers} layers", rotary.len());
         return Err(keys.bad("no_rope_layers", "too short", problem));
     }
-    let chunk = keys.count_or("attention_chunk_size", 8192)?;
+    let chunk = keys.positions_or("attention_chunk_size", 8192)?;
     let growth = QueryGrowth {
         floor: keys.number_or("floor_scale", 8192.0)?,
         scale: keys.number_or("attn_scale", 0.1)?,

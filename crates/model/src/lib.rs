@@ -6,7 +6,8 @@
 //! takes optimizer steps; `generate` continues prompts. `sft` is the trainer for supervised fine-tuning.
 //!
 //! libtorch comes through tch; what tch lacks is in the C++ shim (`shim.rs`). CUDA is looked for
-//! at run time (`device.rs`): the same binary runs with and without a GPU.
+//! at run time (`device.rs`): the same binary runs with and without a GPU. What the CPU can do is
+//! settled before `main` (`cpu.rs`).
 //!
 //! Not here: RL losses (they hand in a gradient per token), anything asynchronous.
 
@@ -14,6 +15,7 @@ pub mod bench;
 mod calendar;
 pub mod collective;
 pub mod config;
+pub mod cpu;
 pub mod cuda;
 pub mod device;
 pub mod error;
@@ -26,6 +28,8 @@ pub mod hub;
 mod json;
 mod layer_config;
 pub mod layout;
+mod limited;
+pub mod memory;
 pub mod network;
 pub mod ops;
 pub mod packed;

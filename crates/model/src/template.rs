@@ -2,8 +2,13 @@
 //!
 //! Beside plain Jinja, templates use Python's string methods, `tojson` in Python's spelling,
 //! `raise_exception`, `strftime_now`, loop controls and the `generation` tag; all are here.
+//!
+//! A template is a program that came with a model, so it runs within limits: [`FUEL`] bounds the
+//! steps it takes, [`LIMITS`] what one of them can cost.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde};
@@ -11,10 +16,26 @@ use minijinja::{Environment, Error, ErrorKind, Value as JinjaValue, context};
 use serde_json::Value;
 
 use crate::error::LoadError;
+use crate::json;
+use crate::limited::{self, Limits};
+
+/// Instructions of one rendering. A long conversation with tools takes a hundred thousand.
+const FUEL: u64 = 2_000_000;
+
+/// For one rendering, and for reading a template. The largest that models carry have 30 KiB and
+/// render in a millisecond.
+const LIMITS: Limits =
+    Limits { time: Duration::from_secs(10), memory: 256 << 20, stack: 512 << 20 };
+
+/// Deeper recursion of the reader than this many bytes can ask for fits the stack of `LIMITS`.
+const LONGEST_SOURCE: u64 = 512 << 10;
+
+/// Spaces that `tojson(indent=…)` can be asked for.
+const WIDEST_INDENT: usize = 64;
 
 /// A model's chat template.
 pub struct ChatTemplate {
-    environment: Environment<'static>,
+    environment: Arc<Environment<'static>>,
     path: PathBuf,
     tokens: serde_json::Map<String, Value>,
 }
@@ -32,14 +53,13 @@ impl ChatTemplate {
     /// From chat_template.jinja, or `chat_template` in tokenizer_config.json. `None` without one.
     pub fn load(folder: &Path) -> Result<Option<Self>, LoadError> {
         let config_path = folder.join("tokenizer_config.json");
-        let config: Value = match std::fs::read_to_string(&config_path) {
-            Ok(text) => serde_json::from_str(&text)
-                .map_err(|source| LoadError::Json { path: config_path.clone(), source })?,
-            Err(_) => Value::Null,
-        };
+        let config = json::read_if_there(&config_path)?.unwrap_or_default();
         let file = folder.join("chat_template.jinja");
-        let (source, path) = match std::fs::read_to_string(&file) {
+        let (source, path) = match scalerl_files::read_to_string(&file, LONGEST_SOURCE) {
             Ok(source) => (source, file),
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(LoadError::io(&file)(error));
+            }
             Err(_) => match in_config(&config) {
                 Some(source) => (source, config_path),
                 None => return Ok(None),
@@ -53,44 +73,58 @@ impl ChatTemplate {
         path: PathBuf,
         tokens: serde_json::Map<String, Value>,
     ) -> Result<Self, LoadError> {
-        let mut environment = Environment::new();
-        environment.set_syntax(
-            SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(
-                |error| LoadError::Template { path: path.clone(), problem: error.to_string() },
-            )?,
-        );
-        environment
-            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-        environment.add_filter("tojson", to_json);
-        environment.add_function("raise_exception", |text: String| -> Result<String, Error> {
-            Err(Error::new(ErrorKind::InvalidOperation, text))
-        });
-        environment.add_function("strftime_now", |format: String| crate::calendar::now(&format));
-        environment.add_template_owned("chat", without_generation_tags(source)).map_err(
-            |error| LoadError::Template { path: path.clone(), problem: explain(&error) },
-        )?;
-        Ok(Self { environment, path, tokens })
+        let failed = |problem: String| LoadError::Template { path: path.clone(), problem };
+        if source.len() as u64 > LONGEST_SOURCE {
+            return Err(failed(format!("it is longer than {LONGEST_SOURCE} bytes")));
+        }
+        let source = without_generation_tags(source);
+        let environment = within_limits(move || environment(source)).map_err(failed)?;
+        Ok(Self { environment: Arc::new(environment), path, tokens })
     }
 
     /// Renders messages, each an object with `role` and `content`.
     pub fn render(&self, messages: &[Value], prompt: Prompt) -> Result<String, LoadError> {
-        let failed = |error: Error| LoadError::Template {
-            path: self.path.clone(),
-            problem: explain(&error),
-        };
-        let template = self.environment.get_template("chat").map_err(failed)?;
+        let failed = |problem: String| LoadError::Template { path: self.path.clone(), problem };
         let tokens = JinjaValue::from(Serde(&self.tokens));
-        let text = template.render(context! {
+        let context = context! {
             messages => Serde(messages),
             add_generation_prompt => prompt == Prompt::Open,
             ..tokens
-        });
-        text.map_err(failed)
+        };
+        let environment = self.environment.clone();
+        within_limits(move || environment.get_template("chat")?.render(context)).map_err(failed)
     }
+}
+
+/// Errors are explained inside: they hold values of the template, which may be too deep for the
+/// stack of the caller.
+fn within_limits<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, String> {
+    let outcome = limited::run(LIMITS, move || work().map_err(|error| explain(&error)));
+    outcome.unwrap_or_else(|overrun| Err(overrun.to_string()))
+}
+
+/// Everything that transformers gives a template, and the template itself as `chat`.
+fn environment(source: String) -> Result<Environment<'static>, Error> {
+    let mut environment = Environment::new();
+    environment.set_fuel(Some(FUEL));
+    environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
+    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.add_filter("tojson", to_json);
+    environment.add_function("raise_exception", |text: String| -> Result<String, Error> {
+        Err(Error::new(ErrorKind::InvalidOperation, text))
+    });
+    environment.add_function("strftime_now", |format: String| crate::calendar::now(&format));
+    environment.add_template_owned("chat", source)?;
+    Ok(environment)
 }
 
 fn explain(error: &Error) -> String {
     use std::error::Error as _;
+    if error.kind() == ErrorKind::OutOfFuel {
+        return format!("it takes more than {FUEL} steps");
+    }
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {
@@ -150,6 +184,10 @@ fn without_generation_tags(source: &str) -> String {
 #[expect(clippy::needless_pass_by_value, reason = "filters take their arguments by value")]
 fn to_json(value: &JinjaValue, options: Kwargs) -> Result<String, Error> {
     let indent: Option<usize> = options.get("indent")?;
+    if indent.is_some_and(|indent| indent > WIDEST_INDENT) {
+        let problem = format!("tojson: an indent of more than {WIDEST_INDENT}");
+        return Err(Error::new(ErrorKind::InvalidOperation, problem));
+    }
     for ignored in ["ensure_ascii", "separators", "sort_keys"] {
         let _: Option<JinjaValue> = options.get(ignored)?;
     }

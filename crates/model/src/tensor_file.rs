@@ -54,7 +54,8 @@ pub fn write_tensors(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), Lo
 
 /// Reads every tensor of a file, by name.
 pub fn read_tensors(path: &Path) -> Result<Vec<(String, Tensor)>, LoadError> {
-    let bytes = std::fs::read(path).map_err(LoadError::io(path))?;
+    let file = scalerl_files::open(path).map_err(LoadError::io(path))?;
+    let bytes = scalerl_files::read_whole(file, u64::MAX).map_err(LoadError::io(path))?;
     let file = SafeTensors::deserialize(&bytes).map_err(|error| broken(path, &error))?;
     file.iter()
         .map(|(name, view)| {

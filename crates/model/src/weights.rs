@@ -4,7 +4,6 @@
 //! and no more. Not here: writing (`save.rs`).
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
@@ -13,6 +12,7 @@ use serde_json::Value;
 use tch::{Device, Kind, Tensor};
 
 use crate::error::LoadError;
+use crate::json;
 use crate::layout::{Parameter, Source};
 use crate::tensor_file::{broken, kind_of};
 
@@ -32,9 +32,9 @@ impl WeightFiles {
     pub fn open(folder: &Path) -> Result<Self, LoadError> {
         let (single, index) = (folder.join(SINGLE), folder.join(INDEX));
         let mut opened = Self { folder: folder.to_path_buf(), files: Vec::new(), shards: None };
-        if index.is_file() {
+        if index.exists() {
             opened.open_shards(&index)?;
-        } else if single.is_file() {
+        } else if single.exists() {
             opened.files.push((single.clone(), map(&single)?));
         } else {
             return Err(LoadError::NoWeights { path: folder.to_path_buf() });
@@ -43,9 +43,7 @@ impl WeightFiles {
     }
 
     fn open_shards(&mut self, index: &Path) -> Result<(), LoadError> {
-        let text = std::fs::read_to_string(index).map_err(LoadError::io(index))?;
-        let value: Value = serde_json::from_str(&text)
-            .map_err(|source| LoadError::Json { path: index.to_path_buf(), source })?;
+        let value = json::read(index)?;
         let Some(map_of) = value.get("weight_map").and_then(Value::as_object) else {
             return Err(LoadError::MissingKey { path: index.to_path_buf(), key: "weight_map" });
         };
@@ -148,7 +146,7 @@ impl WeightFiles {
 
 #[expect(unsafe_code, reason = "a memory map has no safe constructor")]
 pub(crate) fn map(path: &Path) -> Result<Mmap, LoadError> {
-    let file = File::open(path).map_err(LoadError::io(path))?;
+    let file = scalerl_files::open(path).map_err(LoadError::io(path))?;
     // SAFETY: model files are not changed while a process reads them; our own writers replace
     // files by renaming and never write into them.
     let mapped = unsafe { Mmap::map(&file) }.map_err(LoadError::io(path))?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use scalerl_model::config::{ModelConfig, Span};
 use scalerl_model::folder::Model;
 use scalerl_model::generate::{
-    CacheAfterExchange, Completion, EndTag, Finish, Generator, GeneratorOptions, Interruption,
+    AnswerStop, CacheAfterExchange, Completion, Finish, Generator, GeneratorOptions, Interruption,
     Request, RequestError, Sampling, Thinking,
 };
 use scalerl_model::head::{Head, HeadOptions};
@@ -17,6 +17,7 @@ use scalerl_model::network::{Attend, Context, Heads, TorchProducts};
 use scalerl_model::packed::Packed;
 use scalerl_model::tch::{Device, Kind, TchError, Tensor};
 use scalerl_model::tokenizer::{Markers, Tokenizer};
+use scalerl_rollout::AnswerEnd;
 use serde_json::json;
 
 /// The bound on the mean difference of log-probs in float32.
@@ -386,7 +387,8 @@ fn chatter(completions: usize) -> (Generator, Arc<Tokenizer>, Request) {
 #[test]
 fn an_answer_ends_where_its_text_first_holds_the_closing_one() {
     let (mut generator, tokenizer, request) = chatter(64);
-    let end_of_answer = Some(Arc::new(EndTag::new("e", tokenizer.clone()).unwrap()));
+    let end_of_answer =
+        Some(Arc::new(AnswerStop::new(AnswerEnd::at("e"), tokenizer.clone()).unwrap()));
     let thinking = Thinking {
         end: tokenizer.encode("a", Markers::Leave).unwrap(),
         tag: None,

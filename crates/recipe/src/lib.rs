@@ -9,15 +9,16 @@
 //! those declarations, the reference page (docs/recipe-reference.md) included.
 //!
 //! Not here: what the choices do. `objective`, `task`, `engine` and `worker` read the typed
-//! values, or take a part of them by serde (`task` its verifier, say). This crate builds without
-//! libtorch.
+//! values. This crate builds without libtorch.
 
 #![deny(missing_docs)]
 
+mod advice;
 mod check;
 mod declare;
 mod diff;
 mod error;
+mod kept;
 mod load;
 mod nearest;
 mod node;
@@ -27,6 +28,7 @@ mod setting;
 pub mod shipped;
 mod text;
 
+pub use advice::Advice;
 pub use diff::{Difference, diff};
 pub use error::{Place, RecipeError};
 pub use load::{Override, Resolved, Source};
@@ -35,7 +37,7 @@ pub use sections::{
     budget::{Axis, Budget},
     cluster::Cluster,
     evaluation::Evaluation,
-    format::{Format, Thinking},
+    format::{AnswerForm, Format, Thinking},
     model::{Compute, Model, Weights},
     objective::{
         AdvantageScope, Aggregation, Curriculum, Filter, HeadPrecision, Kl, LengthControl,

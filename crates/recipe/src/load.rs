@@ -6,7 +6,6 @@
 //! typed [`Recipe`], then checked across sections.
 
 use std::{
-    fs,
     ops::Deref,
     path::{Path, PathBuf},
 };
@@ -15,6 +14,7 @@ use crate::{
     Recipe, RecipeError,
     check::check,
     error::Place,
+    kept,
     nearest::nearest,
     node::{Node, Value},
     setting::Setting as _,
@@ -24,6 +24,12 @@ use crate::{
 
 /// Follows the name of a recipe that is no file, in messages.
 pub(crate) const SHIPPED_MARK: &str = " (shipped)";
+
+/// Of one recipe, which has kilobytes.
+const LARGEST_FILE: u64 = 1 << 20;
+
+/// No key has more names than five.
+const DEEPEST_KEY: usize = 16;
 
 /// Where a layer comes from.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,6 +44,13 @@ pub enum Source {
         /// Its path.
         PathBuf,
     ),
+    /// The recipe that a run keeps in its folder, perhaps one of an earlier release.
+    Kept {
+        /// What messages call it.
+        name: String,
+        /// The TOML.
+        text: String,
+    },
     /// A text that is in no file.
     Text {
         /// What messages call it.
@@ -62,14 +75,14 @@ impl Source {
         match self {
             Self::Shipped(name) => format!("{name}{SHIPPED_MARK}"),
             Self::File(path) => path.display().to_string(),
-            Self::Text { name, .. } => name.clone(),
+            Self::Text { name, .. } | Self::Kept { name, .. } => name.clone(),
         }
     }
 
     fn read(&self) -> Result<String, RecipeError> {
         match self {
-            Self::Text { text, .. } => Ok(text.clone()),
-            Self::File(path) => fs::read_to_string(path)
+            Self::Text { text, .. } | Self::Kept { text, .. } => Ok(text.clone()),
+            Self::File(path) => scalerl_files::read_input_to_string(path, LARGEST_FILE)
                 .map_err(|source| RecipeError::Unreadable { path: path.clone(), source }),
             Self::Shipped(name) => {
                 let names = || shipped::RECIPES.iter().map(|recipe| recipe.name);
@@ -112,6 +125,9 @@ impl Override {
         let keys: Vec<String> = key.trim().split('.').map(|part| part.trim().into()).collect();
         if keys.iter().any(String::is_empty) {
             return Err(bad("the key has an empty part"));
+        }
+        if keys.len() > DEEPEST_KEY {
+            return Err(bad("there is no key with so many parts"));
         }
         let mut value = Node::parse_value(value.trim(), &Place::Set(text.into()));
         if let Value::Moment(moment) = value.value {
@@ -202,6 +218,9 @@ fn with_bases(
         return Err(RecipeError::ExtendsLoop { chain: chain.clone() });
     }
     let mut layer = Node::parse(&label, &source.read()?)?;
+    if matches!(source, Source::Kept { .. }) {
+        kept::translate(&mut layer);
+    }
     let Value::Table(entries) = &mut layer.value else { unreachable!("a document is a table") };
     let Some(position) = entries.iter().position(|(key, _)| key == "extends") else {
         return Ok(vec![(label, layer)]);

@@ -4,6 +4,8 @@
 //! is a choice: another `type` brings its own keys, so the earlier ones are dropped, and a bare
 //! word is short for `{ type = word }`.
 
+use std::collections::BTreeMap;
+
 use crate::error::{Place, RecipeError};
 
 /// A value and the place it was set.
@@ -63,6 +65,26 @@ impl Node {
         self.entries()?.iter().find(|(name, _)| name == key).map(|(_, node)| node)
     }
 
+    pub(crate) fn get_mut(&mut self, key: &str) -> Option<&mut Node> {
+        let Value::Table(entries) = &mut self.value else { return None };
+        entries.iter_mut().find(|(name, _)| name == key).map(|(_, node)| node)
+    }
+
+    /// Takes a key out of a table.
+    pub(crate) fn remove(&mut self, key: &str) -> Option<Node> {
+        let Value::Table(entries) = &mut self.value else { return None };
+        let at = entries.iter().position(|(name, _)| name == key)?;
+        Some(entries.remove(at).1)
+    }
+
+    /// Sets a key of a table, whatever it was.
+    pub(crate) fn set(&mut self, key: &str, node: Node) {
+        self.remove(key);
+        if let Value::Table(entries) = &mut self.value {
+            entries.push((key.to_owned(), node));
+        }
+    }
+
     /// The node at a dotted path.
     pub(crate) fn find(&self, path: &str) -> Option<&Node> {
         path.split('.').try_fold(self, |node, key| node.get(key))
@@ -95,9 +117,11 @@ impl Node {
                 if is_switched {
                     *old = new;
                 } else {
+                    let names = old.iter().enumerate().map(|(at, (key, _))| (key.clone(), at));
+                    let places: BTreeMap<String, usize> = names.collect();
                     for (key, node) in new {
-                        match old.iter_mut().find(|(name, _)| *name == key) {
-                            Some((_, present)) => present.merge(node),
+                        match places.get(&key) {
+                            Some(at) => old[*at].1.merge(node),
                             None => old.push((key, node)),
                         }
                     }
@@ -127,10 +151,8 @@ impl Node {
 
     /// Reads a file's text into a tree whose nodes know their lines.
     pub(crate) fn parse(file: &str, text: &str) -> Result<Self, RecipeError> {
-        let line_of = |offset: usize| {
-            let before = &text.as_bytes()[..offset.min(text.len())];
-            before.split(|byte| *byte == b'\n').count()
-        };
+        let ends: Vec<usize> = text.match_indices('\n').map(|(end, _)| end).collect();
+        let line_of = |offset: usize| ends.partition_point(|end| *end < offset) + 1;
         let place = |offset| Place::Line { file: file.into(), line: line_of(offset) };
         let table = toml::de::DeTable::parse(text).map_err(|error| RecipeError::Syntax {
             place: place(error.span().map_or(0, |span| span.start)),

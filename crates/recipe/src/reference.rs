@@ -64,3 +64,20 @@ fn write_entry(page: &mut String, entry: &KeyEntry, depth: usize) {
         writeln!(page, "{indent}- **`{key}`**: {kind}{rule}{default}. {meaning}")
     };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_in_seconds_has_an_upper_limit() {
+        let keys = Recipe::keys("");
+        let seconds: Vec<&KeyEntry> =
+            keys.iter().filter(|entry| entry.key.ends_with("_s")).collect();
+        assert!(seconds.len() >= 7, "the keys in seconds are found by their ending");
+        for entry in seconds {
+            let is_bounded = entry.rule.contains("at most") || entry.rule.contains("between");
+            assert!(is_bounded, "{}: {:?}", entry.key, entry.rule);
+        }
+    }
+}

@@ -57,8 +57,8 @@ fn a_negative_count_is_refused() {
 #[test]
 fn a_value_out_of_range_names_the_range() {
     insta::assert_snapshot!(error_of("out-of-range.toml"), @"
-    error: out-of-range.toml:3: `pipeline.group_size` is 1, it must be at least 2
-    hint: set `pipeline.group_size` to a value that is at least 2
+    error: out-of-range.toml:3: `pipeline.group_size` is 1, it must be between 2 and 65536
+    hint: set `pipeline.group_size` to a value that is between 2 and 65536
     ");
 }
 
@@ -137,8 +137,8 @@ fn a_data_set_without_a_path_is_refused_by_its_number() {
 #[test]
 fn an_answer_that_nothing_closes_is_refused() {
     insta::assert_snapshot!(error_of("empty-answer-close.toml"), @r#"
-    error: empty-answer-close.toml:2: `format.answer_close` is "", it must be not empty
-    hint: set `format.answer_close` to a value that is not empty
+    error: empty-answer-close.toml:2: `format.answer.close` is "", it must be not empty
+    hint: set `format.answer.close` to a value that is not empty
     "#);
 }
 
@@ -202,6 +202,17 @@ const REFUSED: &[(&str, &str)] = &[
     ("task.held_out = 0", "task.held_out"),
     ("task.verifier = 'program'", "task.verifier.command"),
     ("task.verifier = { type = 'program', command = ['a'], url = 'b' }", "task.verifier.command"),
+    ("task.verifier = { type = 'code', time_s = 31 }", "task.verifier.time_s"),
+    ("task.verifier = { type = 'code', time_s = 31 }", "task.verifier_timeout_s"),
+    ("task.verifier = 'code'\ntask.verifier_timeout_s = 4", "task.verifier.time_per_test_s"),
+    ("task.verifier = 'code'\ntask.verifier_timeout_s = 4", "task.verifier_timeout_s"),
+    ("task.verifier = { type = 'code', time_s = 4 }", "task.verifier.time_per_test_s"),
+    ("task.verifier = { type = 'code', time_s = 4 }", "task.verifier.time_s"),
+    (
+        "task.datasets = [{ name = 'a', source = 'chain', verifier = { type = 'code', time_s = 99 } }]",
+        "task.datasets[0].verifier.time_s",
+    ),
+    ("task.verifier_timeout_s = 1e300", "task.verifier_timeout_s"),
     (
         "task.datasets = [{ name = 'a', source = 'chain' }, { name = 'a', source = 'chain' }]",
         "task.datasets[1].name",

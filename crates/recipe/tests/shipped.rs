@@ -223,13 +223,3 @@ fn the_reference_page_is_fresh() {
         "stale; run: cargo run -p scalerl-recipe --example reference > docs/recipe-reference.md"
     );
 }
-
-#[test]
-fn the_example_in_the_guide_works() {
-    let guide = fs::read_to_string(repository().join("docs/recipes.md")).unwrap();
-    let example = guide.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
-    let source = Source::Text { name: "docs/recipes.md".into(), text: example.into() };
-    let resolved = Recipe::load(&[source], &[]).unwrap();
-    assert_eq!(resolved.task.datasets[0].name, "gsm8k");
-    assert_eq!(resolved.sampling.max_completion_tokens(), 1024);
-}

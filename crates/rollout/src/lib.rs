@@ -1,9 +1,9 @@
 //! What crosses the line between generator, engine and trainer.
 //!
 //! ```text
-//! task --Prompt--> engine --SampleRequest--> Generator --Completion--> engine
-//!      (task grades: Reward)   engine --Group--> objective --TrainBatch--> Trainer
-//!      Trainer --WeightHandle--> engine --adopt--> Generator
+//! PromptSource --Prompt--> engine --SampleRequest--> Generator --Completion--> engine
+//! engine --Completion--> Grader --Reward--> engine --Group--> objective --TrainBatch--> Trainer
+//! Trainer --WeightHandle--> engine --adopt--> Generator
 //! ```
 //!
 //! Plain carriers: public fields, no behaviour beyond counting. Each says who makes it, who uses
@@ -15,18 +15,24 @@
 
 #![deny(missing_docs)]
 
+pub mod answer;
 pub mod boundary;
 pub mod completion;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod group;
 pub mod prompt;
+pub mod source;
 pub mod train;
 pub mod version;
 
+pub use answer::AnswerEnd;
 pub use boundary::{Generator, GeneratorError, Trainer, TrainerError, WeightHandle};
 pub use completion::{BrokenCompletion, Completion, FinishReason};
 pub use group::{Batch, Group, GroupId, Reward, Rollout};
 pub use prompt::{Interruption, Prompt, PromptId, SampleRequest, Sampling};
+pub use source::{
+    Draw, DrawnPrompt, EvaluationSet, Grader, GraderError, PassRecord, PromptSource, SourceError,
+};
 pub use train::{RatioStats, StepReport, TrainBatch, TrainSequence};
 pub use version::PolicyVersion;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::group::GroupId;
+use crate::{answer::AnswerEnd, group::GroupId};
 
 /// Names a prompt for the whole life of a run, in every epoch and after a resume.
 ///
@@ -71,9 +71,10 @@ pub struct SampleRequest {
     pub interruptions: Vec<Interruption>,
     /// Texts that end a completion, beside the model's own end token.
     pub stop: Vec<String>,
-    /// Text that ends a completion where it is first written after thinking has ended (or after the
-    /// interruption, or anywhere when the format has no thinking); it stays part of it.
-    pub end_of_answer: Option<String>,
+    /// How the answer is marked, where its end ends the completion: looked for after thinking has
+    /// ended (or after the interruption, or anywhere when the format has no thinking). The mark
+    /// stays part of the completion.
+    pub end_of_answer: Option<AnswerEnd>,
     /// Seed of the first completion; completion i uses `seed + i`.
     pub seed: u64,
 }

@@ -45,7 +45,8 @@ pub fn write(folder: &Path, records: &[RunRecord]) -> Result<(), StudyError> {
 /// Reads them back.
 pub fn read(folder: &Path) -> Result<Vec<RunRecord>, StudyError> {
     let path = folder.join(RUNS);
-    let text = fs::read_to_string(&path).map_err(StudyError::io("read", &path))?;
+    let text = scalerl_files::read_to_string(&path, scalerl_files::TABLE)
+        .map_err(StudyError::io("read", &path))?;
     let mut records = Vec::new();
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let meta: RunMeta = serde_json::from_str(line).map_err(|error| StudyError::BadFile {
@@ -56,7 +57,8 @@ pub fn read(folder: &Path) -> Result<Vec<RunRecord>, StudyError> {
     }
     let path = folder.join(POINTS);
     let bad = |problem: String| StudyError::BadFile { path: folder.join(POINTS), problem };
-    let bytes = fs::read(&path).map_err(StudyError::io("read", &path))?;
+    let bytes =
+        scalerl_files::read(&path, scalerl_files::TABLE).map_err(StudyError::io("read", &path))?;
     for point in csv::Reader::from_reader(&bytes[..]).deserialize() {
         let point: TimedPoint = point.map_err(|error| bad(error.to_string()))?;
         match records.iter_mut().find(|record| record.meta.run == point.run) {

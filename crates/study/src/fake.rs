@@ -135,6 +135,7 @@ fn evaluate(
         prompts: PROMPTS,
         samples,
         failed: 0,
+        mean_reward: None,
         pass_at: Vec::new(),
         truncated_share: 0.0,
         mean_tokens: 20.0,

@@ -21,10 +21,7 @@
 //!
 //! Not here: what the keys mean together (`plan.rs`).
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
@@ -131,7 +128,8 @@ impl StudyFile {
         let is_path = Path::new(name).extension().is_some_and(|ending| ending == "toml");
         let (label, text, folder) = if is_path {
             let path = beside.map_or_else(|| PathBuf::from(name), |folder| folder.join(name));
-            let text = fs::read_to_string(&path).map_err(StudyError::io("read", &path))?;
+            let text = scalerl_files::read_to_string(&path, scalerl_files::DOCUMENT)
+                .map_err(StudyError::io("read", &path))?;
             let folder = path.parent().unwrap_or(Path::new("")).to_owned();
             (path.display().to_string(), text, Some(folder))
         } else {
@@ -234,6 +232,8 @@ fn merged(mut under: Table, over: Table) -> Table {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

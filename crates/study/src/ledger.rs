@@ -9,7 +9,7 @@
 
 mod rows;
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use scalerl_curve::{Method, Verdict};
 use scalerl_journal::Axis;
@@ -143,7 +143,11 @@ pub struct LeftOut {
 impl Row {
     /// Study and run.
     pub fn name(&self) -> String {
-        if self.study.is_empty() { self.run.clone() } else { format!("{}/{}", self.study, self.run) }
+        if self.study.is_empty() {
+            self.run.clone()
+        } else {
+            format!("{}/{}", self.study, self.run)
+        }
     }
 
     /// A run of a sweep: half of it is before most of the rise.
@@ -183,7 +187,7 @@ pub fn merge(mut old: Vec<Row>, new: Vec<Row>) -> Vec<Row> {
 
 /// Reads a ledger; one that does not exist is empty.
 pub fn read(path: &Path) -> Result<Vec<Row>, StudyError> {
-    let bytes = match fs::read(path) {
+    let bytes = match scalerl_files::read(path, scalerl_files::TABLE) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(StudyError::io("read", path)(error)),

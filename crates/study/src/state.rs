@@ -4,7 +4,7 @@
 //! `record.rs` reads a run whole.
 
 use std::{
-    fs::{self, File, TryLockError},
+    fs::{File, TryLockError},
     io::{Read as _, Seek as _, SeekFrom},
     path::Path,
 };
@@ -129,7 +129,7 @@ fn share(ledger: &Ledger, step: u64, budget: Budget) -> f64 {
 
 fn points_so_far(run: &RunFolder) -> Result<Vec<EvaluationPoint>, StudyError> {
     let path = run.points(None);
-    let text = match fs::read_to_string(&path) {
+    let text = match scalerl_files::read_to_string(&path, scalerl_files::TABLE) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(StudyError::io("read", path)(error)),
@@ -140,7 +140,7 @@ fn points_so_far(run: &RunFolder) -> Result<Vec<EvaluationPoint>, StudyError> {
 
 /// The last part of a file; its first and last line may be torn.
 fn tail(path: &Path) -> Result<Vec<u8>, StudyError> {
-    let mut file = match File::open(path) {
+    let mut file = match scalerl_files::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(StudyError::io("read", path)(error)),
@@ -163,8 +163,10 @@ pub fn is_being_written(folder: &Path) -> bool {
 /// Refuses to go on with a folder that holds another recipe than the study asks for.
 pub fn check_recipe(folder: &Path, job: &Job) -> Result<(), StudyError> {
     let path = folder.join("recipe.toml");
-    let Ok(text) = fs::read_to_string(&path) else { return Ok(()) };
-    let source = Source::Text { name: path.display().to_string(), text };
+    let Ok(text) = scalerl_files::read_to_string(&path, scalerl_files::DOCUMENT) else {
+        return Ok(());
+    };
+    let source = Source::Kept { name: path.display().to_string(), text };
     let own = Recipe::load(&[source], &[])
         .map_err(|error| StudyError::BadFile { path: path.clone(), problem: error.to_string() })?;
     // Where a run lies is no part of what it is.

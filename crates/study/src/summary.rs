@@ -76,7 +76,8 @@ pub fn write(path: &Path, analysis: &Analysis) -> Result<(), StudyError> {
 fn variant_line(variant: &VariantAnalysis, shared_ceiling: Option<f64>) -> Line {
     let shared = variant.shared.as_ref();
     let [steepness, steepness_low, steepness_high] = three(shared.map(|fit| fit.steepness));
-    let [midpoint, midpoint_low, midpoint_high] = three(shared.map(|fit| fit.midpoint.map(|compute| compute.0)));
+    let [midpoint, midpoint_low, midpoint_high] =
+        three(shared.map(|fit| fit.midpoint.map(|compute| compute.0)));
     let comparison = variant.comparison.as_ref();
     let [end, end_low, end_high] = three(comparison.and_then(|one| one.end_difference));
     Line {
@@ -127,7 +128,8 @@ fn run_line(run: &RunAnalysis) -> Line {
 fn fitted(fit: &Fit) -> Line {
     let Ceiling { value, low, high, bounded, .. } = fit.ceiling;
     let [steepness, steepness_low, steepness_high] = three(Some(fit.steepness));
-    let [midpoint, midpoint_low, midpoint_high] = three(Some(fit.midpoint.map(|compute| compute.0)));
+    let [midpoint, midpoint_low, midpoint_high] =
+        three(Some(fit.midpoint.map(|compute| compute.0)));
     Line {
         fit: fit.verdict.to_string(),
         ceiling: Some(value),

@@ -1,13 +1,14 @@
 //! Grades a file of answers: rows of `gold` and `pred`, with an optional `expected` verdict.
 //!
 //! Every row is checked before the first is graded, so a broken file is refused whole, with the
-//! line that is wrong. `kwargs` are those of Math-Verify's tests (`match_types`, `precision`,
+//! line that is wrong. A `pred` that is null is a row without an answer, which is a wrong one. `kwargs` are those of Math-Verify's tests (`match_types`, `precision`,
 //! `strict`, `allow_set_relation_comp`); others are ignored and named in the summary.
 
 use std::collections::BTreeSet;
 use std::io::BufRead;
 use std::time::Instant;
 
+use scalerl_files::{Lines, RECORD};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -19,10 +20,14 @@ use crate::verify::math::{MatchType, MathOptions, MathVerifier};
 /// One row, checked.
 #[derive(Debug, Clone)]
 pub struct GradeRow {
+    /// Its line in the file, from 1.
+    pub line: usize,
+    /// What was asked, where the file says so.
+    pub question: String,
     /// The right answer.
     pub gold: String,
-    /// What the model wrote.
-    pub pred: String,
+    /// What the model wrote; `None` where it gave no answer.
+    pub pred: Option<String>,
     /// What the verdict should be, where the file says so.
     pub expected: Option<bool>,
     /// How to compare.
@@ -49,7 +54,7 @@ impl GradeError {
     /// What to try next, printed by the CLI as a `hint:` line.
     pub fn hint(&self) -> &'static str {
         "a row is one JSON object per line, {\"gold\": \"$1/2$\", \"pred\": \"0.5\"}, and may have \
-         \"expected\": 0 or 1 and \"kwargs\": {\"match_types\": [\"latex\", \"expr\"]}"
+         \"question\", \"expected\": 0 or 1 and \"kwargs\": {\"match_types\": [\"latex\", \"expr\"]}"
     }
 }
 
@@ -66,13 +71,13 @@ impl GradeFile {
     /// Reads and checks every row; blank lines are skipped.
     pub fn read(input: impl BufRead) -> Result<Self, GradeError> {
         let mut file = Self::default();
-        for (index, line) in input.lines().enumerate() {
+        for (index, line) in Lines::new(input, RECORD).enumerate() {
             let number = index + 1;
             let line = line.map_err(|source| GradeError::Unreadable { line: number, source })?;
             if line.trim().is_empty() {
                 continue;
             }
-            let row = read_row(&line, &mut file.ignored)
+            let row = read_row(number, &line, &mut file.ignored)
                 .map_err(|problem| GradeError::BadRow { line: number, problem })?;
             file.rows.push(row);
         }
@@ -80,12 +85,13 @@ impl GradeFile {
     }
 }
 
-fn read_row(line: &str, ignored: &mut BTreeSet<String>) -> Result<GradeRow, String> {
-    let value: Value = serde_json::from_str(line).map_err(|error| format!("not JSON: {error}"))?;
+fn read_row(line: usize, text: &str, ignored: &mut BTreeSet<String>) -> Result<GradeRow, String> {
+    let value: Value = serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
     let Value::Object(row) = value else { return Err("not a JSON object".to_owned()) };
     let text = |key: &str| match row.get(key) {
         Some(Value::String(text)) => Ok(text.clone()),
         Some(Value::Number(number)) => Ok(number.to_string()),
+        Some(Value::Null) => Err(format!("`{key}` is null")),
         Some(_) => Err(format!("`{key}` must be a string")),
         None => Err(format!("`{key}` is missing")),
     };
@@ -103,7 +109,12 @@ fn read_row(line: &str, ignored: &mut BTreeSet<String>) -> Result<GradeRow, Stri
         Some(Value::Object(kwargs)) => read_kwargs(kwargs, ignored)?,
         Some(_) => return Err("`kwargs` must be an object".to_owned()),
     };
-    Ok(GradeRow { gold: text("gold")?, pred: text("pred")?, expected, options })
+    let pred = match row.get("pred") {
+        Some(Value::Null) => None,
+        _ => Some(text("pred")?),
+    };
+    let question = row.get("question").and_then(Value::as_str).unwrap_or_default().to_owned();
+    Ok(GradeRow { line, question, gold: text("gold")?, pred, expected, options })
 }
 
 fn read_kwargs(
@@ -111,7 +122,8 @@ fn read_kwargs(
     ignored: &mut BTreeSet<String>,
 ) -> Result<MathOptions, String> {
     // Math-Verify's own default, other than ours.
-    let mut options = MathOptions { allow_set_relation_comp: false, ..MathOptions::default() };
+    let mut options = MathOptions::default();
+    options.allow_set_relation_comp = false;
     let flag = |key: &str, value: &Value| {
         value.as_bool().ok_or_else(|| format!("`kwargs.{key}` must be true or false"))
     };
@@ -144,6 +156,8 @@ fn read_kwargs(
 pub struct GradedRow {
     /// The row's place in the file, from 0, blank lines not counted.
     pub row: usize,
+    /// Its line in the file, from 1.
+    pub line: usize,
     /// `equal`, `different`, `undecided` or `error`.
     pub verdict: &'static str,
     /// Time it took.
@@ -163,6 +177,9 @@ pub struct GradeSummary {
     pub rows: usize,
     /// Verdicts "equal".
     pub equal: usize,
+    /// `equal / rows`, where there is any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub equal_share: Option<f64>,
     /// Verdicts "different".
     pub different: usize,
     /// Rows without a verdict because the grader cannot tell.
@@ -201,6 +218,7 @@ impl GradeSummary {
             "undecided" => self.undecided += 1,
             _ => self.error += 1,
         }
+        self.equal_share = Some(self.equal as f64 / self.rows as f64);
         if let Some(expected) = row.expected {
             self.expected += 1;
             self.agreed +=
@@ -215,19 +233,31 @@ impl GradeSummary {
 /// Grades one row: natively, then by the second opinion where the native grader cannot tell.
 pub fn grade_row(index: usize, row: &GradeRow, second: Option<&SecondOpinion>) -> GradedRow {
     let start = Instant::now();
-    let mut outcome = MathVerifier::new(row.options.clone()).compare(&row.gold, &row.pred);
     let mut asked_again = false;
-    if let (Outcome::Undecided { .. }, Some(second)) = (&outcome, second) {
-        outcome = second.compare(&row.gold, &row.pred, &row.options);
-        asked_again = true;
-    }
+    let outcome = match &row.pred {
+        None => Outcome::Incorrect,
+        Some(pred) => match (native_outcome(row, pred), second) {
+            (Outcome::Undecided { .. }, Some(second)) => {
+                asked_again = true;
+                second.compare(&row.gold, pred, &row.options)
+            }
+            (outcome, _) => outcome,
+        },
+    };
     let seconds = start.elapsed().as_secs_f64();
     let verdict = outcome.word();
     let reason = match outcome {
         Outcome::Undecided { reason } | Outcome::Error { reason } => Some(reason),
         _ => None,
     };
-    GradedRow { row: index, verdict, seconds, reason, asked_again }
+    GradedRow { row: index, line: row.line, verdict, seconds, reason, asked_again }
+}
+
+fn native_outcome(row: &GradeRow, pred: &str) -> Outcome {
+    match MathVerifier::try_new(row.options.clone()) {
+        Ok(grader) => grader.compare_answer_to(&row.question, &row.gold, pred),
+        Err(error) => Outcome::error(error.to_string()),
+    }
 }
 
 #[cfg(test)]
@@ -253,6 +283,31 @@ mod tests {
         assert_eq!((summary.rows, summary.equal, summary.different), (3, 1, 2));
         assert_eq!((summary.agreed, summary.wrongly_equal, summary.wrongly_different), (2, 0, 1));
         assert!(file.ignored.contains("lang"));
+    }
+
+    #[test]
+    fn no_answer_is_a_wrong_answer_and_not_a_broken_row() {
+        let file = read(
+            "{\"gold\": \"1\", \"pred\": null, \"expected\": 0}\n\n\
+             {\"gold\": \"1\", \"pred\": \"1\", \"expected\": null}\n",
+        )
+        .unwrap();
+        let graded: Vec<GradedRow> =
+            file.rows.iter().enumerate().map(|(i, row)| grade_row(i, row, None)).collect();
+        assert_eq!((graded[0].verdict, graded[0].line), ("different", 1));
+        assert_eq!((graded[1].verdict, graded[1].line), ("equal", 3));
+        let error = read("{\"gold\": null, \"pred\": \"1\"}\n").unwrap_err().to_string();
+        assert!(error.starts_with("line 1: `gold` is null"), "{error}");
+    }
+
+    #[test]
+    fn a_row_may_say_what_was_asked() {
+        let line = "{\"question\": \"Expand $(x+1)^2$\", \"gold\": \"x^2+2x+1\", \
+                    \"pred\": \"\\\\boxed{(x+1)^2}\"}";
+        let mut file = read(line).unwrap();
+        assert_eq!(grade_row(0, &file.rows[0], None).verdict, "equal");
+        file.rows[0].options.evaluated = true;
+        assert_eq!(grade_row(0, &file.rows[0], None).verdict, "different");
     }
 
     #[test]

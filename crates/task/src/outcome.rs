@@ -1,18 +1,25 @@
 //! What a verifier says about one answer.
 //!
-//! Four words, because a broken verifier is not a wrong answer: an error leaves the batch and is
-//! counted, an undecided answer is what the configuration says it is.
+//! A broken verifier is not a wrong answer: an error leaves the batch and is counted, and so is an
+//! answer the verifier cannot judge.
 
 use serde::{Deserialize, Serialize};
 
 /// The verdict on one completion.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "verdict", rename_all = "lowercase")]
 pub enum Outcome {
     /// The answer is right.
     Correct,
     /// The answer is wrong, or there is none.
     Incorrect,
+    /// The verifier gives marks: the score is the reward as it is.
+    Scored {
+        /// The reward.
+        score: f64,
+        /// Whether it counts as right in pass rates.
+        is_correct: bool,
+    },
     /// The verifier works but cannot tell.
     Undecided {
         /// Why not.
@@ -41,20 +48,11 @@ impl Outcome {
         if is_correct { Self::Correct } else { Self::Incorrect }
     }
 
-    /// +1 and −1 as in the paper's setup; `None` where there is no verdict to learn from.
-    pub fn reward(&self) -> Option<f64> {
-        match self {
-            Self::Correct => Some(1.0),
-            Self::Incorrect => Some(-1.0),
-            Self::Undecided { .. } | Self::Error { .. } => None,
-        }
-    }
-
     /// The word of `scalerl grade`.
     pub fn word(&self) -> &'static str {
         match self {
-            Self::Correct => "equal",
-            Self::Incorrect => "different",
+            Self::Correct | Self::Scored { is_correct: true, .. } => "equal",
+            Self::Incorrect | Self::Scored { is_correct: false, .. } => "different",
             Self::Undecided { .. } => "undecided",
             Self::Error { .. } => "error",
         }

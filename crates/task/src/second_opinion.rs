@@ -3,12 +3,12 @@
 //! A pool of Python processes that read one JSON line per comparison and write one back.
 //! Math-Verify works only on the main thread of a process and can hang in SymPy; so each process
 //! has one thread, its own alarm is off, and a process that does not answer in time is killed and
-//! started anew. Its failures are errors, never wrong answers.
+//! started anew. Its failures are errors, never wrong answers. It inherits nothing but its standard
+//! streams: it reads what a model wrote.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::outcome::Outcome;
-use crate::process::kill_group;
-use crate::verifier::VerifierError;
+use crate::spawn::{Child, Spawn};
+use crate::verifier::{LONGEST_S, VerifierError};
 use crate::verify::math::{MatchType, MathOptions};
 
 /// Options of the pool.
@@ -72,19 +72,16 @@ for line in sys.stdin:
 /// Time for Python to start and import SymPy.
 const START: Duration = Duration::from_mins(1);
 
-struct Process {
-    child: Child,
-    input: ChildStdin,
-    /// Lines from a reader thread that ends with the process.
-    lines: Receiver<String>,
-}
+/// Most bytes of one reply.
+const MOST_REPLY: u64 = 1 << 20;
 
-impl Drop for Process {
-    fn drop(&mut self) {
-        kill_group(&self.child);
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Dropped, it is killed with its group.
+struct Process {
+    _child: Child,
+    /// Lines to a writer thread, so that a process that does not read cannot block us.
+    requests: Sender<String>,
+    /// Lines from a reader thread. Both end with the process.
+    replies: Receiver<String>,
 }
 
 /// A pool of Math-Verify processes.
@@ -99,8 +96,8 @@ pub struct SecondOpinion {
 impl SecondOpinion {
     /// Starts the first process, which shows whether Math-Verify is there.
     pub fn try_new(options: SecondOpinionOptions) -> Result<Self, VerifierError> {
-        if !(options.timeout_s.is_finite() && options.timeout_s > 0.0) {
-            let problem = format!("{} is no time to wait", options.timeout_s);
+        if !(options.timeout_s > 0.0 && options.timeout_s <= LONGEST_S) {
+            let problem = format!("{} s is no time to wait", options.timeout_s);
             return Err(VerifierError::BadOption { key: "second_opinion.timeout_s", problem });
         }
         let (process, version) =
@@ -198,28 +195,15 @@ fn judge(reply: &Value) -> Outcome {
 }
 
 fn start(python: &str) -> Result<(Process, String), String> {
-    let mut child = Command::new(python)
-        .args(["-u", "-c", SERVER])
-        .process_group(0)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(|error| format!("{python} cannot be started: {error}"))?;
-    let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-        return Err(format!("{python} has no pipes"));
-    };
-    let (sender, lines) = channel();
-    // Ends when the process does.
-    thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                break;
-            }
-        }
-    });
-    let process = Process { child, input, lines };
-    let hello = process.lines.recv_timeout(START).ok();
+    let cannot = |error: io::Error| format!("{python} cannot be started: {error}");
+    let (stdin, input) = io::pipe().map_err(cannot)?;
+    let (output, stdout) = io::pipe().map_err(cannot)?;
+    let nowhere = File::options().write(true).open("/dev/null").map_err(cannot)?;
+    let mut server = Spawn::new(python);
+    server.args(["-u", "-c", SERVER]);
+    let child = server.start([stdin.into(), stdout.into(), nowhere.into()]).map_err(cannot)?;
+    let process = Process { _child: child, requests: writer(input), replies: reader(output) };
+    let hello = process.replies.recv_timeout(START).ok();
     let hello = hello.and_then(|line| serde_json::from_str::<Value>(&line).ok());
     match hello.as_ref().and_then(|hello| hello["ready"].as_str()) {
         Some(version) => Ok((process, version.to_owned())),
@@ -227,14 +211,41 @@ fn start(python: &str) -> Result<(Process, String), String> {
     }
 }
 
+/// Ends when the process does, or with its last request.
+fn writer(mut input: impl Write + Send + 'static) -> Sender<String> {
+    let (sender, requests) = channel::<String>();
+    thread::spawn(move || {
+        for request in requests {
+            if writeln!(input, "{request}").and_then(|()| input.flush()).is_err() {
+                break;
+            }
+        }
+    });
+    sender
+}
+
+/// Ends when the process does, or with a reply that is too long.
+fn reader(output: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, replies) = channel();
+    thread::spawn(move || {
+        let mut output = BufReader::new(output);
+        let mut line = String::new();
+        while output.by_ref().take(MOST_REPLY).read_line(&mut line).is_ok()
+            && line.ends_with('\n')
+            && sender.send(std::mem::take(&mut line)).is_ok()
+        {}
+    });
+    replies
+}
+
 fn ask(process: &mut Process, request: &str, timeout_s: f64) -> Result<Value, String> {
-    writeln!(process.input, "{request}")
-        .and_then(|()| process.input.flush())
-        .map_err(|error| format!("Math-Verify's process has ended: {error}"))?;
-    let line = process
-        .lines
-        .recv_timeout(Duration::from_secs_f64(timeout_s))
-        .map_err(|_| format!("Math-Verify gave no verdict within {timeout_s} s"))?;
+    let ended = || "Math-Verify's process has ended".to_owned();
+    process.requests.send(request.to_owned()).map_err(|_| ended())?;
+    let timeout = Duration::from_secs_f64(timeout_s);
+    let line = process.replies.recv_timeout(timeout).map_err(|problem| match problem {
+        RecvTimeoutError::Timeout => format!("Math-Verify gave no verdict within {timeout_s} s"),
+        RecvTimeoutError::Disconnected => ended(),
+    })?;
     serde_json::from_str(&line).map_err(|error| format!("Math-Verify's reply is broken: {error}"))
 }
 
@@ -250,5 +261,48 @@ mod tests {
         };
         let Err(error) = SecondOpinion::try_new(options) else { panic!("it cannot be there") };
         assert!(error.to_string().contains("no-such-python"), "{error}");
+    }
+
+    /// A pool whose interpreter is a shell script.
+    fn pool_of(script: &str, timeout_s: f64) -> (tempfile::TempDir, SecondOpinion) {
+        let folder = tempfile::tempdir().unwrap();
+        let python = folder.path().join("python").to_str().unwrap().to_owned();
+        // Written by another process: a child that is forked here meanwhile would hold the file
+        // open, and what is open for writing cannot be run.
+        let write = "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$2\" && chmod +x \"$2\"";
+        let status =
+            std::process::Command::new("sh").args(["-c", write, "sh", script, &python]).status();
+        assert!(status.unwrap().success());
+        let options = SecondOpinionOptions { python, timeout_s, ..SecondOpinionOptions::default() };
+        (folder, SecondOpinion::try_new(options).unwrap())
+    }
+
+    #[test]
+    fn a_process_inherits_nothing_but_its_streams() {
+        let (reader, _writer) = std::io::pipe().unwrap();
+        rustix::io::fcntl_setfd(&reader, rustix::io::FdFlags::empty()).unwrap();
+        let number = std::os::fd::AsRawFd::as_raw_fd(&reader);
+        let script = format!(
+            "[ -e /proc/self/fd/{number} ] && found=leaked || found=nothing\n\
+             echo '{{\"ready\": \"'$found'\"}}'; cat >/dev/null"
+        );
+        let (_folder, pool) = pool_of(&script, 1.0);
+        assert_eq!(pool.version(), "nothing");
+    }
+
+    #[test]
+    fn a_process_that_neither_reads_nor_answers_is_given_up() {
+        let long = "x".repeat(1 << 20);
+        for (script, said) in [
+            ("sleep 30", "no verdict within"),
+            ("exit 0", "has ended"),
+            ("head -c 3000000 /dev/zero; sleep 30", "has ended"),
+            ("head -c 10 >/dev/null; echo nonsense; sleep 30", "broken"),
+        ] {
+            let (_folder, pool) = pool_of(&format!("echo '{{\"ready\": \"1\"}}'; {script}"), 1.0);
+            let outcome = pool.compare("1", &long, &MathOptions::default());
+            let Outcome::Error { reason } = outcome else { panic!("{script}: {outcome:?}") };
+            assert!(reason.contains(said), "{script}: {reason}");
+        }
     }
 }

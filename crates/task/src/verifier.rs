@@ -1,57 +1,44 @@
-//! The verifier interface, and the choice of one in a recipe.
+//! The verifier interface, and the verifier a recipe chooses.
 //!
-//! A verifier is a value of [`VerifierConfig`] (`type = "math"`, …) built once and shared by all
-//! workers. It may block; whoever must not wait puts it behind a [`crate::worker::VerifierPool`].
+//! A verifier is built once and shared by all workers. It may block; whoever must not wait puts it
+//! behind a [`crate::worker::VerifierPool`].
 
-use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+use scalerl_recipe::Verifier as Choice;
 use thiserror::Error;
 
+use crate::answer::Answer;
 use crate::outcome::Outcome;
-use crate::question::Question;
-use crate::second_opinion::{SecondOpinion, SecondOpinionOptions};
-use crate::verify::code::{CodeOptions, CodeVerifier};
-use crate::verify::countdown::{CountdownOptions, CountdownVerifier};
-use crate::verify::exact::{ExactOptions, ExactVerifier};
-use crate::verify::math::{MathOptions, MathVerifier};
+use crate::problem::Problem;
+use crate::second_opinion::SecondOpinionOptions;
+use crate::verify::code::{CodeOptions, CodeVerifier, UNSANDBOXED_CONSENT};
+use crate::verify::countdown::CountdownVerifier;
+use crate::verify::exact::ExactVerifier;
+use crate::verify::math::{MathOptions, MathVerifier, MathWithSecondOpinion};
 use crate::verify::program::{ProgramOptions, ProgramVerifier};
-use crate::verify::regex::{RegexOptions, RegexVerifier};
+use crate::verify::regex::RegexVerifier;
+
+/// Seconds beyond which no limit of a verifier can be meant.
+pub(crate) const LONGEST_S: f64 = 1e6;
 
 /// Judges one completion.
 pub trait Verifier: Send + Sync {
     /// The verdict. Never panics on hostile input; a failure of the verifier is
     /// [`Outcome::Error`].
-    fn verify(&self, question: &Question, completion: &str) -> Outcome;
-}
+    fn verify(&self, problem: &Problem, answer: &Answer) -> Outcome;
 
-/// The choice of a verifier, as in a recipe.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "lowercase")]
-pub enum VerifierConfig {
-    /// Mathematical equality, native.
-    Math(MathOptions),
-    /// Mathematical equality, with Math-Verify asked where the native grader cannot tell.
-    #[serde(rename = "math-with-second-opinion")]
-    MathWithSecondOpinion(MathWithSecondOpinion),
-    /// The same text.
-    Exact(ExactOptions),
-    /// A pattern whose group is the answer.
-    Regex(RegexOptions),
-    /// An expression over given numbers that reaches a target.
-    Countdown(CountdownOptions),
-    /// An executable or HTTP service that scores.
-    Program(ProgramOptions),
-    /// A Python program against tests, in a sandbox.
-    Code(CodeOptions),
-}
+    /// The most time a verdict takes by the verifier's own limits, where it has some. Whoever waits
+    /// for it waits longer: an answer that uses up its limits is wrong, and only a verifier that
+    /// outlives them has failed.
+    fn longest(&self) -> Option<Duration> {
+        None
+    }
 
-/// Options of the two mathematical graders together.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct MathWithSecondOpinion {
-    /// The native grader.
-    pub math: MathOptions,
-    /// The pool of Python processes.
-    pub second_opinion: SecondOpinionOptions,
+    /// Whether it wants to see completions without an answer too; the others are wrong without it.
+    fn reads_all(&self) -> bool {
+        false
+    }
 }
 
 /// Why a verifier cannot be built.
@@ -94,55 +81,70 @@ impl VerifierError {
             }
             Self::NoSandbox { .. } => {
                 "install bubblewrap (apt-get install bubblewrap) and a python3 that other users \
-                 can read, such as /usr/bin/python3"
+                 can read, such as /usr/bin/python3; what containers and Ubuntu 24.04 need besides \
+                 is in docs/tasks.md, \"The sandbox\""
             }
             Self::NoSecondOpinion { .. } => {
                 "pip install math-verify, and name that interpreter in `python` (--python)"
             }
-            Self::BadOption { .. } => "see docs/tasks.md for the meaning of every option",
+            Self::BadOption { .. } => "docs/recipe-reference.md has every option",
         }
     }
 }
 
-impl VerifierConfig {
-    /// Builds the verifier; what it needs from the machine is checked here, not at the first
-    /// answer.
-    pub fn build(&self) -> Result<Box<dyn Verifier>, VerifierError> {
-        Ok(match self {
-            Self::Math(options) => Box::new(MathVerifier::new(options.clone())),
-            Self::MathWithSecondOpinion(options) => Box::new(MathThenPython {
-                native: MathVerifier::new(options.math.clone()),
-                python: SecondOpinion::try_new(options.second_opinion.clone())?,
-                options: options.math.clone(),
-            }),
-            Self::Exact(options) => Box::new(ExactVerifier::new(options.clone())),
-            Self::Regex(options) => Box::new(RegexVerifier::try_new(options)?),
-            Self::Countdown(options) => Box::new(CountdownVerifier::new(options.clone())),
-            Self::Program(options) => Box::new(ProgramVerifier::try_new(options.clone())?),
-            Self::Code(options) => Box::new(CodeVerifier::try_new(options.clone())?),
-        })
-    }
-}
-
-impl Verifier for MathVerifier {
-    fn verify(&self, question: &Question, completion: &str) -> Outcome {
-        self.compare(&question.answer, completion)
-    }
-}
-
-struct MathThenPython {
-    native: MathVerifier,
-    python: SecondOpinion,
-    options: MathOptions,
-}
-
-impl Verifier for MathThenPython {
-    fn verify(&self, question: &Question, completion: &str) -> Outcome {
-        match self.native.compare(&question.answer, completion) {
-            Outcome::Undecided { .. } => {
-                self.python.compare(&question.answer, completion, &self.options)
+/// Builds the verifier a recipe chooses; what it needs from the machine is checked here, not at the
+/// first answer. `deadline` is how long a verdict may take.
+pub fn build(choice: &Choice, deadline: Duration) -> Result<Box<dyn Verifier>, VerifierError> {
+    let timeout_s = deadline.as_secs_f64();
+    Ok(match choice {
+        Choice::Math { precision, strict, evaluated, second_opinion } => {
+            let mut options = MathOptions::default();
+            options.precision = *precision;
+            options.strict = *strict;
+            options.evaluated = *evaluated;
+            // The format has cut the answer out already.
+            options.answer_after = String::new();
+            if *second_opinion {
+                let python = SecondOpinionOptions { timeout_s, ..Default::default() };
+                Box::new(MathWithSecondOpinion::try_new(options, python)?)
+            } else {
+                Box::new(MathVerifier::try_new(options)?)
             }
-            decided => decided,
         }
-    }
+        Choice::Exact { ignore_case, ignore_blanks } => {
+            Box::new(ExactVerifier { ignore_case: *ignore_case, ignore_blanks: *ignore_blanks })
+        }
+        Choice::Regex { pattern } => Box::new(RegexVerifier::try_new(pattern)?),
+        Choice::Countdown { numbers, target, use_all } => Box::new(CountdownVerifier {
+            numbers: numbers.clone(),
+            target: target.clone(),
+            use_all: *use_all,
+        }),
+        Choice::Program { command, url, min_score, max_score, pass_score } => {
+            Box::new(ProgramVerifier::try_new(ProgramOptions {
+                command: command.clone(),
+                url: url.clone().unwrap_or_default(),
+                timeout_s,
+                scores: (*min_score, *max_score),
+                pass_score: *pass_score,
+            })?)
+        }
+        Choice::Code {
+            allow_without_sandbox,
+            memory_mib,
+            time_per_test_s,
+            time_s,
+            partial_credit,
+        } => {
+            let mut options =
+                CodeOptions { partial_credit: *partial_credit, ..CodeOptions::default() };
+            options.limits.memory_mib = u64::from(*memory_mib);
+            options.limits.time_per_test_s = *time_per_test_s;
+            options.limits.time_s = time_s.unwrap_or(timeout_s);
+            if *allow_without_sandbox {
+                UNSANDBOXED_CONSENT.clone_into(&mut options.allow_unsandboxed);
+            }
+            Box::new(CodeVerifier::try_new(options)?)
+        }
+    })
 }

@@ -5,6 +5,9 @@
 //! does not is left to itself and replaced, so a hung verification costs one thread and never the
 //! pool. A panic is caught in the worker. Both are [`Outcome::Error`] and counted.
 //!
+//! A verifier with limits of its own ([`Verifier::longest`]) is given at least that long: an answer
+//! that uses them up is wrong, and must not become an error because we lost patience first.
+//!
 //! Not here: killing. Threads cannot be killed; verifiers that start processes kill those
 //! themselves (`process.rs`), the native ones have budgets.
 
@@ -17,13 +20,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::answer::Answer;
 use crate::outcome::Outcome;
-use crate::question::Question;
+use crate::problem::Problem;
 use crate::verifier::Verifier;
 
 struct Job {
-    question: Question,
-    completion: String,
+    problem: Arc<Problem>,
+    answer: Answer,
     reply: Sender<Outcome>,
 }
 
@@ -65,6 +69,9 @@ pub struct VerdictCounts {
     pub panics: u64,
 }
 
+/// After a verifier's own limits, before it counts as hung.
+const GRACE: Duration = Duration::from_secs(2);
+
 /// A verifier with workers and a deadline. Shared by reference between any number of threads.
 pub struct VerifierPool {
     shared: Arc<Shared>,
@@ -72,8 +79,11 @@ pub struct VerifierPool {
 }
 
 impl VerifierPool {
-    /// Starts `workers` threads (at least one).
+    /// Starts `workers` threads (at least one). The deadline of a verifier with limits of its own
+    /// comes after them, if need be later than `deadline`.
     pub fn new(verifier: Box<dyn Verifier>, workers: usize, deadline: Duration) -> Self {
+        let own = verifier.longest().map_or(Duration::ZERO, |longest| longest + GRACE);
+        let deadline = deadline.max(own);
         let shared = Arc::new(Shared {
             verifier,
             idle: Mutex::new(Vec::new()),
@@ -86,15 +96,19 @@ impl VerifierPool {
         Self { shared, deadline }
     }
 
-    /// Judges one completion, within the deadline once a worker is free.
-    pub fn verify(&self, question: Question, completion: String) -> Outcome {
+    /// Judges one completion, within the deadline once a worker is free. One without an answer is
+    /// wrong, unless the verifier wants to see those too.
+    pub fn verify(&self, problem: Arc<Problem>, answer: Answer) -> Outcome {
+        if answer.text().is_none() && !self.shared.verifier.reads_all() {
+            return self.count(Outcome::Incorrect);
+        }
         let worker = self.take_idle();
-        let (reply, answer) = channel();
-        if worker.send(Job { question, completion, reply }).is_err() {
+        let (reply, verdict) = channel();
+        if worker.send(Job { problem, answer, reply }).is_err() {
             give_back(&self.shared, start_worker(&self.shared));
             return self.count(Outcome::error("the verifier's worker has ended"));
         }
-        match answer.recv_timeout(self.deadline) {
+        match verdict.recv_timeout(self.deadline) {
             Ok(outcome) => {
                 give_back(&self.shared, worker);
                 self.count(outcome)
@@ -110,6 +124,11 @@ impl VerifierPool {
                 self.count(Outcome::error(format!("no verdict within {seconds} s")))
             }
         }
+    }
+
+    /// The most time a verdict takes once a worker is free.
+    pub fn deadline(&self) -> Duration {
+        self.deadline
     }
 
     /// What was judged so far.
@@ -141,8 +160,8 @@ impl VerifierPool {
     fn count(&self, outcome: Outcome) -> Outcome {
         let counts = &self.shared.counts;
         let counter = match outcome {
-            Outcome::Correct => &counts.correct,
-            Outcome::Incorrect => &counts.incorrect,
+            Outcome::Correct | Outcome::Scored { is_correct: true, .. } => &counts.correct,
+            Outcome::Incorrect | Outcome::Scored { is_correct: false, .. } => &counts.incorrect,
             Outcome::Undecided { .. } => &counts.undecided,
             Outcome::Error { .. } => &counts.errors,
         };
@@ -163,7 +182,7 @@ fn start_worker(shared: &Arc<Shared>) -> Worker {
     thread::spawn(move || {
         for job in jobs {
             let judged = catch_unwind(AssertUnwindSafe(|| {
-                shared.verifier.verify(&job.question, &job.completion)
+                shared.verifier.verify(&job.problem, &job.answer)
             }));
             let outcome = judged.unwrap_or_else(|_| {
                 shared.counts.panics.fetch_add(1, Ordering::Relaxed);
@@ -184,10 +203,10 @@ mod tests {
     struct FakeVerifier;
 
     impl Verifier for FakeVerifier {
-        fn verify(&self, _: &Question, completion: &str) -> Outcome {
-            match completion {
+        fn verify(&self, _: &Problem, answer: &Answer) -> Outcome {
+            match answer.completion() {
                 "hang" => {
-                    thread::sleep(Duration::from_secs(3));
+                    thread::sleep(Duration::from_hours(1));
                     Outcome::Correct
                 }
                 "panic" => panic!("as asked"),
@@ -197,7 +216,7 @@ mod tests {
     }
 
     fn ask(pool: &VerifierPool, completion: &str) -> Outcome {
-        pool.verify(Question::default(), completion.to_owned())
+        pool.verify(Arc::new(Problem::with_answer("")), Answer::whole(completion))
     }
 
     #[test]
@@ -208,11 +227,34 @@ mod tests {
             assert!(matches!(ask(&pool, "hang"), Outcome::Error { .. }));
         }
         assert_eq!(ask(&pool, "right"), Outcome::Correct);
-        assert!(start.elapsed() < Duration::from_secs(2));
+        assert!(start.elapsed() < Duration::from_mins(10), "nobody waits for what hangs");
         assert_eq!(
             (pool.counts().timeouts, pool.counts().errors, pool.counts().correct),
             (3, 3, 1)
         );
+    }
+
+    /// Needs longer than its pool would wait, and says so.
+    struct SlowVerifier;
+
+    impl Verifier for SlowVerifier {
+        fn verify(&self, _: &Problem, _: &Answer) -> Outcome {
+            thread::sleep(Duration::from_millis(300));
+            Outcome::Incorrect
+        }
+
+        fn longest(&self) -> Option<Duration> {
+            Some(Duration::from_millis(300))
+        }
+    }
+
+    #[test]
+    fn a_verifier_may_use_up_its_own_limits() {
+        let pool = VerifierPool::new(Box::new(SlowVerifier), 1, Duration::from_millis(10));
+        assert_eq!(pool.deadline(), Duration::from_millis(300) + GRACE);
+        assert_eq!(ask(&pool, "loops"), Outcome::Incorrect);
+        let patient = VerifierPool::new(Box::new(SlowVerifier), 1, Duration::from_mins(1));
+        assert_eq!(patient.deadline(), Duration::from_mins(1));
     }
 
     #[test]

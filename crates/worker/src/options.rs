@@ -6,9 +6,7 @@ use scalerl_model::head::{HeadMode, HeadOptions};
 use scalerl_model::network::Activations;
 use scalerl_model::shim;
 use scalerl_model::train::{AdamWConfig, ComputeKind, LearnerOptions};
-use scalerl_recipe::{
-    Compute, HeadPrecision, KvAfterUpdate, OffPolicy, Optimizer, Recipe, Thinking,
-};
+use scalerl_recipe::{Compute, HeadPrecision, KvAfterUpdate, OffPolicy, Optimizer, Recipe};
 use tch::Device;
 
 /// Share of a GPU's free memory for keys and values: the rest is for a trainer beside it.
@@ -102,10 +100,8 @@ fn completions_in_flight(recipe: &Recipe) -> u64 {
 /// Tokens of the longest completion with its prompt. A token has at least one byte, so the bytes
 /// of the interruption's phrase bound its tokens.
 fn longest_sequence(recipe: &Recipe) -> u64 {
-    let phrase = match &recipe.format.thinking {
-        Thinking::Tags { close, .. } => recipe.format.interruption.len() + close.len(),
-        Thinking::None => 0,
-    };
+    let format = &recipe.format;
+    let phrase = format.thinking_close().map_or(0, |close| format.interruption.len() + close.len());
     let sampling = &recipe.sampling;
     u64::from(sampling.max_prompt_tokens) + sampling.max_completion_tokens() + phrase as u64
 }
@@ -161,7 +157,7 @@ mod tests {
         recipe.sampling.max_prompt_tokens = 30;
         recipe.sampling.max_thinking_tokens = 50;
         recipe.sampling.max_answer_tokens = 10;
-        recipe.format.thinking = Thinking::None;
+        recipe.format.thinking = scalerl_recipe::Thinking::None;
         recipe.objective.off_policy = OffPolicy::Pipeline { steps_behind: 2 };
         let small = generator_options(&recipe, &shape(2).config().unwrap(), Device::Cpu);
         assert_eq!((small.running, small.cache_tokens), (48, 48 * 90));

@@ -13,9 +13,9 @@ use scalerl_model::tokenizer::Tokenizer;
 use scalerl_objective::plan;
 use scalerl_recipe::Truncated;
 use scalerl_rollout::{
-    Batch, Completion, FinishReason, Generator, GeneratorError, Group, GroupId, Interruption,
-    PolicyVersion, Prompt, PromptId, RatioStats, Reward, Rollout, SampleRequest, Sampling,
-    TrainBatch, TrainSequence, Trainer, WeightHandle,
+    AnswerEnd, Batch, Completion, FinishReason, Generator, GeneratorError, Group, GroupId,
+    Interruption, PolicyVersion, Prompt, PromptId, RatioStats, Reward, Rollout, SampleRequest,
+    Sampling, TrainBatch, TrainSequence, Trainer, WeightHandle,
 };
 use scalerl_worker::{LocalGenerator, LocalTrainer, Shelf};
 use tiny::{END, folder, model, request, setup};
@@ -51,7 +51,8 @@ async fn the_closing_text_ends_the_answer_and_is_shown() {
     let open = generator.generate(request(32)).await.unwrap();
     // Something that is written often: two tokens.
     let close = text(&open[0].token_ids[1..3]);
-    let closed = |text: &str| SampleRequest { end_of_answer: Some(text.into()), ..request(32) };
+    let closed =
+        |text: &str| SampleRequest { end_of_answer: Some(AnswerEnd::at(text)), ..request(32) };
     let mut cut = 0;
     for (one, open) in generator.generate(closed(&close)).await.unwrap().iter().zip(&open) {
         let is_closed = |count: &usize| text(&open.token_ids[..*count]).contains(&close);

@@ -77,9 +77,8 @@ fn cell(outcomes: &[Outcome]) -> String {
 fn simulate(midpoint: f64, seed: u64) -> Simulated {
     let mut rng = ChaCha12Rng::seed_from_u64(SEED + seed);
     let count = COUNTS[(seed % 3) as usize];
-    let mut uniform = |low: f64, high: f64| -> f64 {
-        Uniform::new(low, high).expect("a range").sample(&mut rng)
-    };
+    let mut uniform =
+        |low: f64, high: f64| -> f64 { Uniform::new(low, high).expect("a range").sample(&mut rng) };
     let floor = uniform(0.1, 0.5);
     let ceiling = floor + uniform(0.1, 0.4);
     let steepness = uniform(0.9_f64.ln(), 3.0_f64.ln()).exp();

@@ -28,11 +28,8 @@ const TABLE: [(&str, f64, f64, f64, f64); 10] = [
 ];
 const POINTS: u32 = 75;
 const SAMPLES: u64 = 16_000;
-const METHODS: [(Method, Option<FloorChoice>); 3] = [
-    (Method::Mixture, None),
-    (Method::Marginal, None),
-    (Method::Profile, Some(FloorChoice::Fit)),
-];
+const METHODS: [(Method, Option<FloorChoice>); 3] =
+    [(Method::Mixture, None), (Method::Marginal, None), (Method::Profile, Some(FloorChoice::Fit))];
 
 /// Whether an interval holds the truth, and how wide it is.
 #[derive(Clone, Copy, Default)]

@@ -110,14 +110,7 @@ pub(crate) struct Wanted<'a> {
 impl Wanted<'_> {
     /// Only what a comparison shows of each run.
     pub(crate) fn of_comparison(is_drawn: bool) -> Self {
-        Self {
-            at: &[],
-            targets: &[],
-            more_than: None,
-            is_drawn,
-            has_cuts: false,
-            has_wait: false,
-        }
+        Self { at: &[], targets: &[], more_than: None, is_drawn, has_cuts: false, has_wait: false }
     }
 }
 
@@ -195,11 +188,7 @@ pub(crate) fn result(
         history_weight: fit.history_weight(),
         history: fit.history.clone(),
         twins: twins(options.history, loaded, &forecasts),
-        cuts: if wanted.has_cuts {
-            scalerl_curve::other_cuts(series, options)
-        } else {
-            Vec::new()
-        },
+        cuts: if wanted.has_cuts { scalerl_curve::other_cuts(series, options) } else { Vec::new() },
         notes: loaded.run.notes.clone(),
         drawn: wanted.is_drawn.then(|| figures::run(name, fit, &forecasts)),
         labels: loaded.labels(),

@@ -61,7 +61,9 @@ fn comparable(mut entries: Vec<HistoryEntry>, own: &Provenance) -> Vec<HistoryEn
         let known = entries.iter().filter_map(|entry| of(&entry.provenance).as_deref());
         known.collect::<BTreeSet<&str>>().len()
     };
-    for (option, count) in [("--model", kinds(|p| &p.model)), ("--evaluation", kinds(|p| &p.evaluation))] {
+    for (option, count) in
+        [("--model", kinds(|p| &p.model)), ("--evaluation", kinds(|p| &p.evaluation))]
+    {
         if count > 1 {
             let what = option.trim_start_matches('-');
             say(&format!("the history has runs of {count} {what}s: say which it is with {option}"));

@@ -59,9 +59,8 @@ pub(crate) fn more_compute(gains: &[MoreCompute]) -> Option<String> {
 
 /// How long until the ceiling is bounded.
 pub(crate) fn wait(wait: &Wait, last: Compute, unit: &str) -> String {
-    let times = |compute: Compute| {
-        format!("{} {unit} ({}×)", short(compute.0), short(compute / last))
-    };
+    let times =
+        |compute: Compute| format!("{} {unit} ({}×)", short(compute.0), short(compute / last));
     match (wait.likely, wait.earliest) {
         (Some(likely), Some(earliest)) if earliest < likely => format!(
             "If the run goes on as now, its ceiling will be bounded from about {} on, at the \
@@ -178,8 +177,6 @@ fn cause(a: &str, b: &str, pair: &Pair) -> String {
         Separation::Undecided => format!(
             "Whether by its ceiling ({ceiling}) or on the way there these points do not tell."
         ),
-        _ => format!(
-            "{a} and {b} cannot be told apart: ceiling {ceiling}, steepness {steepness}."
-        ),
+        _ => format!("{a} and {b} cannot be told apart: ceiling {ceiling}, steepness {steepness}."),
     }
 }

@@ -5,7 +5,9 @@
 //! needs no fit, that the last value measured stays. Whichever comes nearest is said.
 
 use rayon::prelude::*;
-use scalerl_curve::{Backtest, Compute, Fit, FitError, FitOptions, Method, Series, Skipped, Verdict};
+use scalerl_curve::{
+    Backtest, Compute, Fit, FitError, FitOptions, Method, Series, Skipped, Verdict,
+};
 use scalerl_journal::{Axis, EvaluationPoint};
 use serde::Serialize;
 

@@ -7,7 +7,7 @@
 use scalerl_board::number::short;
 use scalerl_board::{Block, Piece, Section};
 use scalerl_journal::{Sample, read_samples};
-use scalerl_recipe::{Resolved, Thinking};
+use scalerl_recipe::Resolved;
 use scalerl_rollout::{FinishReason, PolicyVersion};
 
 use super::story::Story;
@@ -40,10 +40,7 @@ pub(crate) fn section(story: &Story) -> Section {
 
 /// What an interruption appends: the recipe's text and the closing tag.
 fn phrase(recipe: &Resolved) -> String {
-    let close = match &recipe.format.thinking {
-        Thinking::Tags { close, .. } => close.as_str(),
-        Thinking::None => "",
-    };
+    let close = recipe.format.thinking_close().unwrap_or_default();
     format!("{}{close}", recipe.format.interruption)
 }
 

@@ -67,7 +67,7 @@ fn table(story: &Story) -> Table {
     let columns = ["set", "first", "best", "last"].map(str::to_owned).into_iter();
     let columns = columns
         .chain(ks.iter().map(|k| format!("pass@{k}")))
-        .chain(["judged", "failed", "truncated", "tokens"].map(str::to_owned));
+        .chain(["reward", "judged", "failed", "truncated", "tokens"].map(str::to_owned));
     let row = |name: &String| {
         let reports: Vec<&SetReport> =
             story.evaluations.iter().filter_map(|evaluation| find(evaluation, name)).collect();
@@ -80,6 +80,7 @@ fn table(story: &Story) -> Table {
             cells.push(found.map_or("–".into(), |pass| format!("{:.3}", pass.value)));
         }
         cells.extend([
+            last.mean_reward.map_or("–".into(), |reward| format!("{reward:.3}")),
             last.samples.to_string(),
             last.failed.to_string(),
             format!("{:.1} %", last.truncated_share * 100.0),
@@ -87,8 +88,9 @@ fn table(story: &Story) -> Table {
         ]);
         Some(cells)
     };
-    let caption = "Pass rate is the mean over prompts and completions. pass@k, completions judged \
-                   and failed, share truncated and mean tokens are of the last evaluation.";
+    let caption = "Pass rate is the mean over prompts and completions. pass@k, mean reward, \
+                   completions judged and failed, share truncated and mean tokens are of the last \
+                   evaluation.";
     Table {
         caption: caption.to_owned(),
         columns: columns.collect(),

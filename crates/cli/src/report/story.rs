@@ -145,7 +145,7 @@ impl Story {
             Status::Open if folder.is_held()? => State::Running,
             Status::Open => State::Killed,
         };
-        let source = Source::Text { name: "recipe.toml".into(), text: reading.recipe.clone() };
+        let source = Source::Kept { name: "recipe.toml".into(), text: reading.recipe.clone() };
         let recipe = Recipe::load(&[source], &[]).map_err(|error| error.to_string());
         let recipe_axis = recipe.as_ref().map_or(Axis::DeviceHours, axis_of);
         let points = reading.points();

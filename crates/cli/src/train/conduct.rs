@@ -5,7 +5,6 @@ use std::io::Write;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use scalerl_engine::task::TaskPrompts;
 use scalerl_engine::{
     Deadlines, Devices, EngineError, OwnThread, Run, RunEnd, Settings, on_signals,
 };
@@ -15,6 +14,7 @@ use scalerl_model::tch::{Device, Kind};
 use scalerl_model::train::ComputeKind;
 use scalerl_recipe::{GeneratorChoice, OffPolicy, Recipe, Resolved};
 use scalerl_rollout::{Generator, Trainer};
+use scalerl_task::Rendered;
 use scalerl_worker::flops::{SequenceSize, forward_flops};
 use scalerl_worker::options::{cache_after_exchange, generator_options, learner_options};
 use scalerl_worker::ranks::{RankedTrainer, Team};
@@ -31,7 +31,7 @@ use super::cluster::watch::{Others, Watch};
 use super::cluster::{Lead, rank_deadlines, remote, session_name};
 use super::environment::{now, threads};
 use super::live;
-use super::material::{self, Material};
+use super::material;
 use super::policy::Policy;
 use super::rendering::Renderer;
 use super::servers::Servers;
@@ -43,7 +43,7 @@ pub(super) struct Parts<'a> {
     pub(super) recipe: &'a Resolved,
     pub(super) policy: &'a Policy,
     pub(super) renderer: Renderer,
-    pub(super) material: Material,
+    pub(super) material: Rendered,
     /// The trainer's.
     pub(super) device: Device,
     /// The generator's, where it is in this process.
@@ -268,7 +268,7 @@ async fn engage<G: Generator, T: Trainer>(
     fleet: Option<mpsc::UnboundedReceiver<FleetChange>>,
 ) -> Result<RunEnd> {
     let Parts { folder, recipe, policy, renderer, material, .. } = parts;
-    let (grader, pool, evaluation_sets) = material.into_grader(recipe);
+    let Rendered { prompts, evaluation_sets, grader, .. } = material;
     let one_token = SequenceSize { tokens: 1, scored: 1 };
     let settings = Settings {
         recipe: (**recipe).clone(),
@@ -280,11 +280,6 @@ async fn engage<G: Generator, T: Trainer>(
         deadlines: Deadlines::default(),
         now: now(),
     };
-    let render = move |row: &_| {
-        renderer.render(row).expect("every prompt was rendered once, when the data was read")
-    };
-    let prompts =
-        TaskPrompts::new(pool, recipe.seed, &recipe.objective.curriculum, Box::new(render));
     let (tell, mut events) = mpsc::unbounded_channel();
     let mut live = live::Live::new(&recipe.budget);
     let (stop, mut asked) = stopping(on_signals()?);

@@ -10,7 +10,7 @@ use scalerl_journal::{Environment, JournalError, RunFolder};
 use scalerl_recipe::{Recipe, Resolved, diff};
 
 use crate::failure::BadInput;
-use crate::recipe::resolve;
+use crate::recipe::{resolve, resolve_kept};
 
 /// Keys that a resumed run may have otherwise than before.
 const MAY_CHANGE: [&str; 5] = ["budget.", "cluster.", "stopping.", "output.", "pipeline.generator"];
@@ -74,9 +74,8 @@ fn free_folder(recipe: &Recipe, names: &[String]) -> PathBuf {
 /// The recipe of a run that goes on, with the changes that are allowed.
 pub(crate) fn resumed_recipe(folder: &Path, names: &[String], set: &[String]) -> Result<Resolved> {
     let kept = RunFolder::open(folder).map_err(|error| bad_folder(&error))?.recipe();
-    let kept = kept.to_string_lossy().into_owned();
-    let before = resolve(std::slice::from_ref(&kept), &[])?;
-    let after = if names.is_empty() { resolve(&[kept], set)? } else { resolve(names, set)? };
+    let before = resolve_kept(&kept, &[])?;
+    let after = if names.is_empty() { resolve_kept(&kept, set)? } else { resolve(names, set)? };
     let is_allowed = |key: &str| MAY_CHANGE.iter().any(|section| key.starts_with(section));
     let changed = diff(&before, &after);
     if let Some(refused) = changed.iter().find(|difference| !is_allowed(&difference.key)) {

@@ -7,7 +7,6 @@
 use std::io::Write;
 
 use anyhow::Result;
-use scalerl_engine::task::Problems;
 use scalerl_model::bench::{DecodeBench, Shape, TrainBench, bench_decode, bench_train};
 use scalerl_model::config::{FeedForward, ModelConfig};
 use scalerl_model::generate::Sampling;
@@ -18,9 +17,9 @@ use scalerl_recipe::{OffPolicy, Recipe, Resolved};
 use scalerl_worker::flops::{SequenceSize, forward_flops};
 use scalerl_worker::options::{generator_options, learner_options};
 
-use crate::failure::BadInput;
 use crate::train::GIB;
 use crate::train::environment::threads;
+use crate::train::material;
 use crate::train::policy::Policy;
 use crate::train::rendering::Renderer;
 const MIB: f64 = (1_u64 << 20) as f64;
@@ -72,26 +71,15 @@ impl Drop for Aside {
 fn problems(recipe: &Recipe, policy: &Policy, aside: &Aside, out: &mut dyn Write) -> Result<f64> {
     let renderer = Renderer::load(recipe, &policy.folder)?;
     std::fs::create_dir_all(&aside.0)?;
-    let problems = Problems::load(recipe, &aside.0.join("held_out.json"), 1)
-        .map_err(|error| BadInput::new(&error).hint(error.hint()))?;
-    let limit = recipe.sampling.max_prompt_tokens as usize;
-    let (mut tokens, mut counted) = (0, 0);
-    for row in problems.pool.prompts().take(1000) {
-        let length = renderer.render(row)?.token_ids.len();
-        if length <= limit {
-            tokens += length;
-            counted += 1;
-        }
+    let problems = material::read(recipe, &aside.0.join("held_out.json"))?;
+    let rendered = material::render(problems, &renderer, recipe)?;
+    let lengths: Vec<usize> =
+        rendered.prompts.prompts().map(|prompt| prompt.token_ids.len()).collect();
+    write!(out, "prompts   {} to train on", lengths.len())?;
+    for set in &rendered.evaluation_sets {
+        write!(out, ", {} {}", set.prompts.len(), set.name)?;
     }
-    let too_long = renderer.too_long(problems.pool.prompts(), limit)?.len();
-    write!(out, "prompts   {} to train on", problems.pool.len() - too_long)?;
-    if too_long > 0 {
-        write!(out, " ({too_long} left out, longer than {limit} tokens)")?;
-    }
-    for (name, prompts) in &problems.evaluation {
-        write!(out, ", {} {name}", prompts.len())?;
-    }
-    let mean = tokens as f64 / f64::from(counted).max(1.0);
+    let mean = lengths.iter().sum::<usize>() as f64 / lengths.len().max(1) as f64;
     writeln!(out, "; {mean:.0} tokens in the mean")?;
     Ok(mean)
 }

@@ -13,20 +13,18 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use scalerl_engine::task::{operator, synthetic};
+use scalerl_files::DOCUMENT;
 use scalerl_model::config::ModelConfig;
 use scalerl_model::folder::Model;
 use scalerl_model::fresh::{self, Experts, FreshShape, FreshTokens};
+use scalerl_model::memory;
 use scalerl_model::sft::{self, Progress, SftOptions};
 use scalerl_model::tch::{Device, Kind};
 use scalerl_model::train::AdamWConfig;
 use scalerl_model::{error::LoadError, hub};
 use scalerl_recipe::{Recipe, WarmUpExamples, Weights};
 use scalerl_task::random::hash;
-use scalerl_task::synthetic::{
-    END, START, SyntheticConfig, THINK_CLOSE, THINK_OPEN, arithmetic::ArithmeticConfig,
-    chain::ChainConfig, countdown::CountdownConfig,
-};
+use scalerl_task::synthetic::{END, START, Synthetic, THINK_CLOSE, THINK_OPEN};
 
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +46,7 @@ impl Policy {
     /// What the run in this folder has started from, if it is still there: found again whatever
     /// folder the program is called from, and whatever a hub name stands for by now.
     pub(crate) fn recorded(run: &Path) -> Option<Self> {
-        let text = fs::read_to_string(run.join(RECORD)).ok()?;
+        let text = scalerl_files::read_to_string(&run.join(RECORD), DOCUMENT).ok()?;
         let policy: Self = serde_json::from_str(&text).ok()?;
         policy.folder.join("config.json").is_file().then_some(policy)
     }
@@ -70,7 +68,8 @@ impl Policy {
     /// Finds the model; makes it and warms it up where the recipe says so.
     pub(crate) fn prepare(recipe: &Recipe, device: Device) -> Result<Self> {
         if recipe.warm_up.examples == WarmUpExamples::None {
-            return Self::start(recipe, &place(recipe).join("new"));
+            let start = Self::start(recipe, &place(recipe).join("new"))?;
+            return start.fitting(device);
         }
         let place = place(recipe);
         if !matches!(recipe.model.weights, Weights::New { .. }) {
@@ -87,7 +86,7 @@ impl Policy {
         }
         let finished = place.join("sft").join("model");
         if !finished.join("config.json").is_file() {
-            let start = Self::start(recipe, &place.join("new"))?;
+            let start = Self::start(recipe, &place.join("new"))?.fitting(device)?;
             warm_up(recipe, &start, &place, device)?;
         }
         Ok(Self { folder: finished, random: None })
@@ -116,6 +115,13 @@ impl Policy {
         let folder = hub::resolve_revision(name, &model.revision).map_err(|e| bad_model(&e))?;
         let random = (model.weights == Weights::Random).then_some(recipe.warm_up.seed);
         Ok(Self { folder, random })
+    }
+
+    /// Refuses a model whose weights alone do not fit, before a run folder is made for it.
+    fn fitting(self, device: Device) -> Result<Self> {
+        let checked = memory::check(&self.config()?, Kind::BFloat16, device);
+        checked.map_err(|error| bad_model(&error))?;
+        Ok(self)
     }
 
     /// What the model is, without its weights.
@@ -181,9 +187,11 @@ fn longest_example(recipe: &Recipe) -> usize {
 /// The tokens of all synthetic tasks of the recipe, each once.
 fn tokens(recipe: &Recipe) -> Vec<&'static str> {
     let datasets = recipe.task.datasets.iter().chain(&recipe.evaluation.datasets);
-    let tasks = datasets.filter_map(|dataset| synthetic(&dataset.source));
+    let tasks = datasets.filter_map(|dataset| Synthetic::of_source(&dataset.source));
     let mut tokens: Vec<&str> = Vec::new();
-    for token in tasks.chain(examples(recipe)).flat_map(|task| task.tokens()) {
+    for token in
+        tasks.chain(Synthetic::of_warm_up(&recipe.warm_up.examples)).flat_map(|task| task.tokens())
+    {
         if !tokens.contains(&token) {
             tokens.push(token);
         }
@@ -211,43 +219,13 @@ fn make(recipe: &Recipe, folder: &Path) -> Result<()> {
     Ok(fresh::write(folder, &shape, &tokens).map_err(|error| bad_model(&error))?)
 }
 
-/// The synthetic task that examples are drawn from.
-fn examples(recipe: &Recipe) -> Option<SyntheticConfig> {
-    match &recipe.warm_up.examples {
-        WarmUpExamples::None | WarmUpExamples::File { .. } => None,
-        WarmUpExamples::Chain { min_steps, max_steps, noise, cut } => {
-            Some(SyntheticConfig::Chain(ChainConfig {
-                sft_operations: (*min_steps, *max_steps),
-                noise: *noise,
-                cut: *cut,
-                ..ChainConfig::default()
-            }))
-        }
-        WarmUpExamples::Arithmetic { min_digits, max_digits, operations, noise } => {
-            Some(SyntheticConfig::Arithmetic(ArithmeticConfig {
-                digits: (*min_digits, *max_digits),
-                operators: operations.iter().filter_map(|sign| operator(sign)).collect(),
-                noise: *noise,
-            }))
-        }
-        WarmUpExamples::Countdown { min_numbers, max_numbers, max_value, noise } => {
-            Some(SyntheticConfig::Countdown(CountdownConfig {
-                numbers: (*min_numbers, *max_numbers),
-                largest_number: *max_value,
-                noise: *noise,
-                ..CountdownConfig::default()
-            }))
-        }
-    }
-}
-
 fn warm_up(recipe: &Recipe, start: &Policy, place: &Path, device: Device) -> Result<()> {
     let settings = &recipe.warm_up;
     let train = if let WarmUpExamples::File { path } = &settings.examples {
         PathBuf::from(path)
     } else {
         let path = place.join("examples.jsonl");
-        let task = examples(recipe).expect("neither a file nor none");
+        let task = Synthetic::of_warm_up(&settings.examples).expect("neither a file nor none");
         task.validate().map_err(|error| BadInput::new(&error).hint(error.hint()))?;
         let count = u64::from(settings.steps) * u64::from(settings.examples_per_step);
         let mut out = BufWriter::new(File::create(&path)?);

@@ -1,20 +1,18 @@
-//! From a row to the prompt the model sees: chat template, thinking tag, tokens.
+//! From a problem to the prompt the model sees: chat template, thinking tag, tokens.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
-use rayon::prelude::*;
 use scalerl_engine::Phrases;
 use scalerl_model::error::LoadError;
 use scalerl_model::template::{ChatTemplate, Prompt as Turn};
 use scalerl_model::tokenizer::{Markers, Tokenizer};
 use scalerl_recipe::{Recipe, Thinking};
-use scalerl_rollout::{Prompt, PromptId};
-use scalerl_task::data;
+use scalerl_rollout::Prompt;
+use scalerl_task::{Problem, answer_end};
 use serde_json::json;
 
-use crate::failure::BadInput;
 use crate::train::policy::bad_model;
 
 /// Renders prompts of one recipe for one model.
@@ -38,13 +36,13 @@ impl Renderer {
     }
 
     /// The prompt the model sees.
-    pub(crate) fn render(&self, row: &data::Prompt) -> Result<Prompt, LoadError> {
-        let (mut text, markers) = match (&self.template, row.messages.first()) {
+    pub(crate) fn render(&self, problem: &Problem) -> Result<Prompt, LoadError> {
+        let (mut text, markers) = match (&self.template, problem.messages.first()) {
             (Some(template), Some(first)) if first.role != "plain" => {
-                let messages: Vec<_> = row.messages.iter().map(|m| json!(m)).collect();
+                let messages: Vec<_> = problem.messages.iter().map(|m| json!(m)).collect();
                 (template.render(&messages, Turn::Open)?, Markers::Leave)
             }
-            _ => (row.text(), Markers::Add),
+            _ => (problem.text(), Markers::Add),
         };
         if let Some(open) = &self.open
             && !text.trim_end().ends_with(open.as_str())
@@ -53,18 +51,19 @@ impl Renderer {
         }
         let tokens = self.tokenizer.encode(&text, markers)?;
         Ok(Prompt {
-            id: PromptId(row.id.clone()),
-            dataset: row.dataset.clone(),
+            id: problem.id.clone(),
+            dataset: problem.dataset.clone(),
             text,
             token_ids: tokens.iter().map(|id| *id as u32).collect(),
-            answer: row.question.answer.clone(),
+            answer: problem.answer.clone(),
         })
     }
 
-    /// What an interruption appends, and what ends thinking.
+    /// What an interruption appends, what ends thinking, and what the answer.
     pub(crate) fn phrases(&self, recipe: &Recipe) -> Result<Phrases> {
-        let Thinking::Tags { close, .. } = &recipe.format.thinking else {
-            return Ok(Phrases::default());
+        let end_of_answer = answer_end(&recipe.format);
+        let Some(close) = recipe.format.thinking_close() else {
+            return Ok(Phrases { end_of_answer, ..Phrases::default() });
         };
         let encode = |text: &str| -> Result<Vec<u32>> {
             let tokens = self.tokenizer.encode(text, Markers::Leave);
@@ -74,26 +73,7 @@ impl Renderer {
         Ok(Phrases {
             interruption: encode(&format!("{}{close}", recipe.format.interruption))?,
             end_of_thinking: encode(close)?,
+            end_of_answer,
         })
-    }
-
-    /// Whether every row becomes a prompt; returns the ids of those that are too long.
-    pub(crate) fn too_long<'a>(
-        &self,
-        rows: impl Iterator<Item = &'a data::Prompt>,
-        limit: usize,
-    ) -> Result<std::collections::HashSet<String>> {
-        let rows: Vec<&data::Prompt> = rows.collect();
-        let found: Result<Vec<Option<String>>, LoadError> = rows
-            .par_iter()
-            .map(|row| {
-                let is_long = self.render(row)?.token_ids.len() > limit;
-                Ok(is_long.then(|| row.id.clone()))
-            })
-            .collect();
-        let found = found.map_err(|error| {
-            BadInput::new(format!("a prompt cannot be rendered: {error}")).hint(error.hint())
-        })?;
-        Ok(found.into_iter().flatten().collect())
     }
 }

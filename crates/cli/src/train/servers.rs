@@ -4,7 +4,6 @@
 //! completions, whose log-probs must be ours (docs/vllm.md). A run that is resumed checks the same
 //! model and takes its own weights afterwards.
 
-use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -140,7 +139,7 @@ fn owner() -> String {
 }
 
 fn read_token(path: &str) -> Result<String> {
-    let text = fs::read_to_string(path)
+    let text = scalerl_files::read_to_string(Path::new(path), scalerl_files::DOCUMENT)
         .with_context(|| format!("cannot read {path}, pipeline.generator.token_file"))?;
     let token = text.trim();
     if token.is_empty() {

@@ -5,12 +5,11 @@ use std::path::Path;
 use scalerl_curve::{Compute, Sigmoid, Verdict};
 use scalerl_journal::{
     Axis, BadSign, BatchReport, Environment, EvaluationPoint, EventLog, Fate, ForecastReport,
-    GroupReport, Ledger, PassAt, Place, RoleSeconds, RunFolder, Sample, SetReport, StopReason,
-    What,
+    GroupReport, Ledger, PassAt, RoleSeconds, RunFolder, Sample, SetReport, StopReason, What,
 };
 use scalerl_recipe::{Override, Recipe};
 use scalerl_rollout::{
-    FinishReason, GroupId, PolicyVersion, PromptId, RatioStats, Reward, StepReport,
+    Draw, FinishReason, GroupId, PolicyVersion, PromptId, RatioStats, Reward, StepReport,
 };
 
 /// Stands in every free text of a folder.
@@ -143,12 +142,13 @@ impl Writer<'_> {
             self.write(What::Group(GroupReport {
                 group: *group,
                 prompt: PromptId(HOSTILE.into()),
-                place: Place { dataset: 0, epoch: 0, position: group.0 },
+                draw: Draw { dataset: 0, epoch: 0, position: group.0 },
                 admitted: oldest,
                 versions: Some((oldest, PolicyVersion(step - 1))),
                 passed: index as u32 % 3,
                 judged: 4,
                 failed: 0,
+                mean_reward: Some(0.5),
                 truncated: 1,
                 interrupted: 1,
                 tokens: 400,
@@ -193,6 +193,7 @@ impl Writer<'_> {
             prompts: 25,
             samples: 100,
             failed: 0,
+            mean_reward: Some(2.0 * value - 1.0),
             pass_at: vec![PassAt { k: 1, value }, PassAt { k: 4, value: value.powf(0.5) }],
             truncated_share: 0.01,
             mean_tokens: 90.0,

@@ -57,7 +57,7 @@ fn assert_solved_prompts_leave(reading: &Reading, slots: u64) {
         if let Some(handed_out) = solved_at.get(prompt) {
             assert!(group.group.0 < *handed_out, "{prompt} is solved and came again: {group:?}");
         }
-        second_epoch += usize::from(group.place.epoch > 0);
+        second_epoch += usize::from(group.draw.epoch > 0);
         if f64::from(group.passed) >= 0.9 * f64::from(group.judged) {
             solved_at.entry(prompt).or_insert(judged + slots);
         }

@@ -10,7 +10,7 @@ use scalerl_model::head::HeadOptions;
 use scalerl_model::tch::{Device, Kind};
 use scalerl_model::tokenizer::{Markers, Tokenizer};
 use scalerl_rollout::{
-    Completion, Generator, GroupId, Interruption, PolicyVersion, SampleRequest, Sampling,
+    AnswerEnd, Completion, Generator, GroupId, Interruption, PolicyVersion, SampleRequest, Sampling,
 };
 use scalerl_worker::vllm::measure_agreement;
 use scalerl_worker::{VllmGenerator, VllmSetup, WeightFolder};
@@ -155,7 +155,7 @@ pub(crate) async fn check(server: &Server, folder: &Path, place: &Path) {
     assert_agrees(&generator, &model, "interrupted", std::slice::from_ref(&request)).await;
 
     let plain = self::request(&tokenizer, "9*8-1+6=", 8, 60);
-    let closing = Some("=".to_owned());
+    let closing = Some(AnswerEnd::at("="));
     for (what, request) in [
         ("a stop text", SampleRequest { stop: vec!["=".to_owned()], ..plain.clone() }),
         ("a closed answer", SampleRequest { end_of_answer: closing.clone(), ..plain }),

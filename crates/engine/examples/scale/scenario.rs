@@ -7,9 +7,10 @@ use std::{
     time::Duration,
 };
 
-use scalerl_engine::{Deadlines, Devices, EvaluationSet, Phrases, Run, Settings, fake, never, run};
+use scalerl_engine::{Deadlines, Devices, Phrases, Run, Settings, fake, never, run};
 use scalerl_journal::{Environment, Event, Reading, RunFolder, What};
 use scalerl_recipe::{Override, Recipe, Resolved};
+use scalerl_rollout::EvaluationSet;
 
 use crate::{
     fleet::{Fleet, Make},
@@ -177,7 +178,7 @@ fn settings(scenario: &Scenario, recipe: Recipe) -> Settings {
     let prompts = fake::fake_prompts("held-out", held_out);
     Settings {
         recipe,
-        phrases: Phrases { interruption: vec![90], end_of_thinking: vec![91] },
+        phrases: Phrases { interruption: vec![90], end_of_thinking: vec![91], end_of_answer: None },
         evaluation_sets: vec![EvaluationSet { name: "held-out".into(), prompts }],
         devices: Devices::Apart {
             generator: scenario.generators as f64,

@@ -4,15 +4,10 @@
 //! does not: an evaluation of the current version is given up and done again after a resume.
 
 use scalerl_journal::{StopReason, What};
-use scalerl_rollout::Generator;
+use scalerl_rollout::{Generator, Grader, PromptSource};
 
 use super::{Conductor, Ending};
-use crate::{
-    RunEnd,
-    error::EngineError,
-    seat::Seat,
-    source::{Grader, PromptSource},
-};
+use crate::{RunEnd, error::EngineError, seat::Seat};
 
 impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     /// One more step towards the end; `Some` when it is reached.

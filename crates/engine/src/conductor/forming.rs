@@ -3,7 +3,7 @@
 use scalerl_journal::{BatchReport, Fate, What};
 use scalerl_objective::filter::keeps;
 use scalerl_recipe::Filter;
-use scalerl_rollout::{Generator, GroupId, PolicyVersion};
+use scalerl_rollout::{Generator, Grader, GroupId, PassRecord, PolicyVersion, PromptSource};
 use tokio::task::JoinError;
 
 use super::{Conductor, Ending};
@@ -12,7 +12,6 @@ use crate::{
     groups::{Formed, Ready, Ticket},
     sampling::Sampled,
     seat::Seat,
-    source::{Grader, PassRecord, PromptSource},
     window::choose,
 };
 use scalerl_journal::StopReason;
@@ -35,13 +34,13 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         }
         while !self.tally.is_dry && !self.is_over_limit() {
             let Some(slot) = self.slots.take() else { break };
-            let Some(handout) = self.source.next()? else {
+            let Some(drawn) = self.source.next()? else {
                 self.tally.is_dry = true;
                 break;
             };
             let id = GroupId(self.next_group);
             self.next_group += 1;
-            self.sample(Ticket { id, handout, admitted: adopted, slot });
+            self.sample(Ticket { id, drawn, admitted: adopted, slot });
         }
         let is_empty = self.in_flight.is_empty() && self.arrived.is_empty() && self.pool.is_empty();
         let is_idle = self.queue.is_empty() && !self.progress.is_stepping();
@@ -63,7 +62,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
 
     fn sample(&mut self, ticket: Ticket) {
         let (floor, id) = (self.floor.clone(), ticket.id);
-        let prompt = ticket.handout.prompt.clone();
+        let prompt = ticket.drawn.prompt.clone();
         self.rollouts.spawn(floor.sample_group(id, prompt));
         self.in_flight.insert(id, ticket);
     }
@@ -99,10 +98,10 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     fn examine(&mut self, ready: Ready) -> Result<(), EngineError> {
         let group = ready.ticket.id;
         self.meter
-            .add_generated(ready.ticket.handout.prompt.token_ids.len() as u64, ready.judged.tokens);
+            .add_generated(ready.ticket.drawn.prompt.token_ids.len() as u64, ready.judged.tokens);
         let (passed, judged) = (ready.passed(), ready.judged.rollouts.len() as u32);
         let record = PassRecord { step: self.progress.version.0, passed, judged };
-        self.source.record(&ready.ticket.handout.prompt.id, record)?;
+        self.source.record(&ready.ticket.drawn.prompt.id, record)?;
         for failure in &ready.judged.failures {
             let (completion, reason) = (failure.completion, failure.reason.clone());
             self.pen.write(What::VerifierFailed { group, completion, reason })?;

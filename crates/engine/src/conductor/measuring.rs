@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use scalerl_curve::Verdict;
 use scalerl_journal::{EvaluationPoint, ForecastReport, Ledger, StopReason, What};
-use scalerl_rollout::{Generator, PolicyVersion};
+use scalerl_rollout::{Generator, Grader, PolicyVersion, PromptSource};
 use tokio::time::Instant;
 
 use super::{Conductor, Done, Ending};
@@ -13,7 +13,6 @@ use crate::{
     evaluate::{Evaluated, evaluate},
     forecast::{axis_of, forecast},
     seat::Seat,
-    source::{Grader, PromptSource},
 };
 
 const SECONDS_PER_HOUR: f64 = 3600.0;

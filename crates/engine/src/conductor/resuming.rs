@@ -10,7 +10,7 @@ use std::{
 };
 
 use scalerl_journal::{Checkpoint, Event, EventLog, History, Ledger, RunFolder, What};
-use scalerl_rollout::Generator;
+use scalerl_rollout::{Generator, Grader, PromptSource};
 use tokio::{sync::Semaphore, task::JoinSet};
 
 use super::{Conductor, Due, Progress, training::in_time};
@@ -24,7 +24,6 @@ use crate::{
     scheme::Scheme,
     seat::Seat,
     slots::Slots,
-    source::{Grader, PromptSource},
     state::{self, State, TRAINER, Tally},
     watch::Watch,
 };
@@ -178,13 +177,13 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     /// number and seed.
     fn take_back(&mut self, groups: Vec<SavedGroup>) -> Result<(), EngineError> {
         let mut queued: BTreeMap<usize, Vec<Ready>> = BTreeMap::new();
-        for SavedGroup { id, handout, admitted, stage, judged } in groups {
+        for SavedGroup { id, drawn, admitted, stage, judged } in groups {
             let version = self.progress.version;
             let slot = self.slots.take().ok_or_else(|| EngineError::BadState {
                 version,
                 reason: "it has more groups than the recipe has slots".into(),
             })?;
-            let ticket = Ticket { id, handout, admitted, slot };
+            let ticket = Ticket { id, drawn, admitted, slot };
             match (stage, judged) {
                 (Stage::Arrived, Some(judged)) => self.arrived.push(Ready { ticket, judged }),
                 (Stage::Pooled, Some(judged)) => self.pool.push(Ready { ticket, judged }),
@@ -192,9 +191,9 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
                     queued.entry(index).or_default().push(Ready { ticket, judged });
                 }
                 (_, _) => {
-                    let (group, place) = (id, ticket.handout.place);
-                    let prompt = ticket.handout.prompt.id.clone();
-                    self.pen.write(What::SampledAgain { group, prompt, place })?;
+                    let (group, draw) = (id, ticket.drawn.draw);
+                    let prompt = ticket.drawn.prompt.id.clone();
+                    self.pen.write(What::SampledAgain { group, prompt, draw })?;
                     self.again.push_back(ticket);
                 }
             }

@@ -7,7 +7,7 @@
 //! Not here: the way back (`resuming.rs`).
 
 use scalerl_journal::{Draft, What};
-use scalerl_rollout::{Generator, PolicyVersion};
+use scalerl_rollout::{Generator, Grader, PolicyVersion, PromptSource};
 
 use super::{Conductor, Done, SeatUse, training::in_time};
 use crate::{
@@ -15,7 +15,6 @@ use crate::{
     groups::{SavedGroup, Stage, Ticket},
     meter::Role,
     seat::Seat,
-    source::{Grader, PromptSource},
     state::{Files, State, TRAINER},
 };
 

@@ -8,18 +8,13 @@
 use scalerl_journal::What;
 use scalerl_objective::plan::{PlanReport, plan};
 use scalerl_recipe::WhenUnstable;
-use scalerl_rollout::{Generator, PolicyVersion, StepReport, TrainerError, WeightHandle};
+use scalerl_rollout::{
+    Generator, Grader, PolicyVersion, PromptSource, StepReport, TrainerError, WeightHandle,
+};
 use tokio::time::timeout;
 
 use super::{Conductor, Done, Ending, SeatUse};
-use crate::{
-    error::EngineError,
-    groups::Formed,
-    meter::Role,
-    seat::Seat,
-    settings::Settings,
-    source::{Grader, PromptSource},
-};
+use crate::{error::EngineError, groups::Formed, meter::Role, seat::Seat, settings::Settings};
 use scalerl_journal::StopReason;
 
 /// What a batch became.

@@ -6,16 +6,15 @@ use std::{
     time::Duration,
 };
 
-use scalerl_journal::Place;
-use scalerl_rollout::{Completion, Prompt, PromptId, Reward};
+use scalerl_rollout::{
+    Completion, Draw, DrawnPrompt, Grader, GraderError, PassRecord, Prompt, PromptId, PromptSource,
+    Reward, SourceError,
+};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use super::{Delays, unit};
-use crate::{
-    settings::mix,
-    source::{Grader, GraderError, Handout, PassRecord, PromptSource, SourceError},
-};
+use crate::settings::mix;
 
 /// `count` prompts named after `dataset`.
 pub fn fake_prompts(dataset: &str, count: u64) -> Vec<Prompt> {
@@ -53,15 +52,15 @@ impl FakePrompts {
 }
 
 impl PromptSource for FakePrompts {
-    fn next(&mut self) -> Result<Option<Handout>, SourceError> {
+    fn next(&mut self) -> Result<Option<DrawnPrompt>, SourceError> {
         let prompts = fake_prompts("fake", self.count);
         for _ in 0..self.count {
             let (epoch, position) = (self.next / self.count, self.next % self.count);
             self.next += 1;
             let prompt = &prompts[position as usize];
             if !self.solved.contains(&prompt.id) {
-                let place = Place { dataset: 0, epoch, position };
-                return Ok(Some(Handout { place, prompt: prompt.clone() }));
+                let draw = Draw { dataset: 0, epoch, position };
+                return Ok(Some(DrawnPrompt { draw, prompt: prompt.clone() }));
             }
         }
         Ok(None)
@@ -112,6 +111,10 @@ impl FakeGrader {
 }
 
 impl Grader for FakeGrader {
+    fn deadline(&self, _: &Prompt, usual: Duration) -> Duration {
+        usual.max(self.longest + Duration::from_secs(1))
+    }
+
     async fn grade(&self, _: &Prompt, completion: &Completion) -> Result<Reward, GraderError> {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         let timing = mix(self.timing_seed, "verdict", call);

@@ -4,18 +4,19 @@
 
 use std::collections::BTreeSet;
 
-use scalerl_journal::{Checkpoint, Event, Fate, History, Place, Reading, What, read_events};
+use scalerl_journal::{Checkpoint, Event, Fate, History, Reading, What, read_events};
+use scalerl_rollout::Draw;
 
 /// What must be true of every run that has ended: steps follow each other, each group is judged
 /// once and trained on once, what was handed out and not judged is in the last checkpoint.
 /// Returns all hand-outs.
-pub(crate) fn audit(reading: &Reading, steps_behind: u64) -> BTreeSet<Place> {
+pub(crate) fn audit(reading: &Reading, steps_behind: u64) -> BTreeSet<Draw> {
     let newest = reading.checkpoints.last().expect("a run that ends leaves a checkpoint");
     let (mut steps, mut places, mut waiting) = (0, BTreeSet::new(), BTreeSet::new());
     for Event { what, .. } in &until(newest).events {
         match what {
             What::Group(report) => {
-                assert!(places.insert(report.place), "{:?} was judged twice", report.place);
+                assert!(places.insert(report.draw), "{:?} was judged twice", report.draw);
                 if report.fate == Fate::Batch {
                     waiting.insert(report.group);
                 }
@@ -70,7 +71,7 @@ fn until(checkpoint: &Checkpoint) -> History {
 }
 
 /// Every position of the epochs was handed out, none left out.
-pub(crate) fn assert_none_skipped(places: &BTreeSet<Place>, prompts: u64) {
+pub(crate) fn assert_none_skipped(places: &BTreeSet<Draw>, prompts: u64) {
     for (index, place) in places.iter().enumerate() {
         assert_eq!(place.epoch * prompts + place.position, index as u64, "a prompt was skipped");
     }

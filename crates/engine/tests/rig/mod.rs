@@ -7,11 +7,11 @@ mod audit;
 use std::{future::Future as _, path::Path, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use scalerl_engine::{
-    Deadlines, Devices, EngineError, EvaluationSet, Phrases, Run, RunEnd, Settings, Simulated,
-    fake, never, run,
+    Deadlines, Devices, EngineError, Phrases, Run, RunEnd, Settings, Simulated, fake, never, run,
 };
 use scalerl_journal::{Environment, Event, GroupReport, Reading, RunFolder, What};
 use scalerl_recipe::{Override, Recipe};
+use scalerl_rollout::EvaluationSet;
 use tokio::sync::mpsc;
 
 /// One way to run.
@@ -115,7 +115,11 @@ impl Rig {
         };
         Settings {
             recipe: self.recipe(),
-            phrases: Phrases { interruption: vec![90, 91], end_of_thinking: vec![91] },
+            phrases: Phrases {
+                interruption: vec![90, 91],
+                end_of_thinking: vec![91],
+                end_of_answer: None,
+            },
             evaluation_sets,
             devices: Devices::Shared { count: 2.0 },
             generator_flops_per_token: 2.0,

@@ -3,6 +3,7 @@
 //! Counts come from page headers that the caller has checked against the rows allowed for the
 //! file's size, so a run of a billion equal values cannot be asked for.
 
+use super::Room;
 use super::schema::Kind;
 use crate::table::Cell;
 
@@ -29,15 +30,21 @@ impl Values {
         }
     }
 
-    fn pick(&self, indices: &[u32]) -> Option<Self> {
-        let at = |index: &u32| *index as usize;
-        Some(match self {
-            Self::Numbers(numbers) => Self::Numbers(
-                indices.iter().map(|i| numbers.get(at(i)).copied()).collect::<Option<_>>()?,
-            ),
-            Self::Texts(texts) => Self::Texts(
-                indices.iter().map(|i| texts.get(at(i)).cloned()).collect::<Option<_>>()?,
-            ),
+    fn pick(&self, indices: &[u32], room: &mut Room) -> Result<Self, String> {
+        let beyond = || "an index beyond the dictionary".to_owned();
+        Ok(match self {
+            Self::Numbers(numbers) => {
+                let one = |index: &u32| numbers.get(*index as usize).copied();
+                let picked: Option<_> = indices.iter().map(one).collect();
+                Self::Numbers(picked.ok_or_else(beyond)?)
+            }
+            Self::Texts(texts) => {
+                let one = |index: &u32| texts.get(*index as usize);
+                let picked: Option<Vec<&String>> = indices.iter().map(one).collect();
+                let picked = picked.ok_or_else(beyond)?;
+                room.take(0, picked.iter().map(|text| text.len()).sum())?;
+                Self::Texts(picked.into_iter().cloned().collect())
+            }
         })
     }
 }
@@ -49,6 +56,7 @@ pub(super) fn decode(
     data: &[u8],
     count: usize,
     dictionary: Option<&Values>,
+    room: &mut Room,
 ) -> Result<Values, String> {
     if count == 0 {
         return Ok(Values::Numbers(Vec::new()));
@@ -59,7 +67,7 @@ pub(super) fn decode(
             let dictionary = dictionary.ok_or("a dictionary page is missing")?;
             let (width, runs) = data.split_first().ok_or("an empty page of indices")?;
             let indices = run_lengths(runs, u32::from(*width), count)?;
-            dictionary.pick(&indices).ok_or_else(|| "an index beyond the dictionary".to_owned())
+            dictionary.pick(&indices, room)
         }
         3 if kind == Kind::Boolean => {
             let (_, runs) = data.split_first_chunk::<4>().ok_or("a page without a length")?;
@@ -256,7 +264,8 @@ mod tests {
     #[test]
     fn a_count_beyond_the_page_is_refused() {
         assert!(plain(Kind::Double, &[0; 16], usize::MAX).is_err());
-        assert!(decode(9, Kind::Double, &[0; 16], usize::MAX, None).is_err());
+        let mut room = Room(100);
+        assert!(decode(9, Kind::Double, &[0; 16], usize::MAX, None, &mut room).is_err());
         assert_eq!(plain(Kind::Boolean, &[0b10], 2), Ok(Values::Numbers(vec![0.0, 1.0])));
     }
 }

@@ -3,7 +3,7 @@
 use super::encoding::{self, Values};
 use super::schema::{Chunk, Kind, Leaf};
 use super::thrift::{self, Value};
-use super::{Broken, packing};
+use super::{Broken, Room, packing};
 use crate::table::Cell;
 
 /// The cells of a chunk with their rows inside the row group.
@@ -12,12 +12,13 @@ pub(super) fn read(
     leaf: &Leaf,
     chunk: &Chunk,
     rows: usize,
+    room: &mut Room,
 ) -> Result<Vec<(usize, Cell)>, Broken> {
     let broken = |problem: String| Broken::new(&format!("column `{}`", leaf.name), problem);
     let end = chunk.start.checked_add(chunk.length).filter(|end| *end <= bytes.len());
     let end = end.ok_or_else(|| broken("its pages lie outside the file".to_owned()))?;
     let mut rest = &bytes[chunk.start..end];
-    let mut reading = Reading { leaf, rows, dictionary: None, row: 0, cells: Vec::new() };
+    let mut reading = Reading { leaf, rows, room, dictionary: None, row: 0, cells: Vec::new() };
     // Ends with the rows: some writers count padding into the chunk's length.
     while reading.row < rows {
         let (header, length) = thrift::structure(rest)
@@ -33,6 +34,7 @@ pub(super) fn read(
 struct Reading<'a> {
     leaf: &'a Leaf,
     rows: usize,
+    room: &'a mut Room,
     dictionary: Option<Values>,
     row: usize,
     cells: Vec<(usize, Cell)>,
@@ -102,8 +104,10 @@ impl Reading<'_> {
         };
         let present = is_present.iter().filter(|is_present| **is_present).count();
         let encoding = encoding.ok_or("a page without an encoding")?;
+        self.room.take(count, 0)?;
+        let dictionary = self.dictionary.as_ref();
         let values =
-            encoding::decode(encoding, self.leaf.kind, values, present, self.dictionary.as_ref())?;
+            encoding::decode(encoding, self.leaf.kind, values, present, dictionary, self.room)?;
         if values.len() != present {
             return Err(format!("{} values where {present} are announced", values.len()));
         }

@@ -58,10 +58,10 @@ impl Continuation {
         Ok(self.finish.is_some())
     }
 
-    /// The text that ends the completion from here on, once its answer has begun.
+    /// A text that may end the completion from here on, once its answer has begun.
     pub fn end_of_answer(&self) -> Option<&str> {
-        let end = self.sequence.request.end_of_answer.as_ref();
-        end.filter(|_| self.sequence.is_answering()).map(|end| end.text())
+        let stop = self.sequence.request.end_of_answer.as_ref();
+        stop.filter(|_| self.sequence.is_answering()).map(|stop| stop.end().closing.as_str())
     }
 
     /// What was written; cut off where it had not ended.
@@ -72,8 +72,9 @@ impl Continuation {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{EndTag, Interruption, Thinking};
+    use super::super::{AnswerStop, Interruption, Thinking};
     use super::*;
+    use scalerl_rollout::AnswerEnd;
 
     fn tokenizer() -> Arc<Tokenizer> {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/tiny_chat");
@@ -114,7 +115,8 @@ mod tests {
     fn a_closing_text_ends_the_answer_and_is_known_once_that_has_begun() {
         let mut request = Request::new(vec![1], 6);
         request.thinking = Some(Thinking { end: vec![27], tag: None, answer_tokens: 5 });
-        request.end_of_answer = Some(Arc::new(EndTag::new("ab", tokenizer()).unwrap()));
+        request.end_of_answer =
+            Some(Arc::new(AnswerStop::new(AnswerEnd::at("ab"), tokenizer()).unwrap()));
         let mut one = Continuation::new(Arc::new(request.clone()), 0, tokenizer());
         for id in [15, 16, 27, 16, 15] {
             assert_eq!(one.end_of_answer().is_some(), one.written() > 2, "{}", one.written());

@@ -27,7 +27,7 @@ mod stop;
 pub use check::{KernelCheck, check_kernels};
 pub use continuation::Continuation;
 pub use cuda::breakdown::PartTime;
-pub use end_tag::EndTag;
+pub use end_tag::{AnswerStop, EndTag};
 pub use generator::{CacheAfterExchange, Generator, GeneratorOptions, StepReport};
 pub use pool::PoolUsage;
 pub use request::{

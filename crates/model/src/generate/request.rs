@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tch::TchError;
 use thiserror::Error;
 
-use super::end_tag::EndTag;
+use super::end_tag::{AnswerStop, EndTag};
 
 /// How tokens are drawn from logits.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -69,8 +69,8 @@ pub struct Request {
     pub stop_tokens: Vec<i64>,
     /// Texts that end a completion; they stay part of it.
     pub stop_strings: Vec<String>,
-    /// Text that ends a completion as `stop_strings` do, but not while it thinks.
-    pub end_of_answer: Option<Arc<EndTag>>,
+    /// The end of the answer ends a completion; what is written while it thinks does not count.
+    pub end_of_answer: Option<Arc<AnswerStop>>,
     /// Completion `i` draws from `seed + i`, whatever else is being generated.
     pub seed: u64,
     /// One per completion, or empty.
@@ -136,7 +136,7 @@ impl Request {
         if self.stop_strings.iter().any(String::is_empty) {
             return refuse("a stop string must not be empty", "\"\"".to_owned());
         }
-        if self.end_of_answer.as_ref().is_some_and(|end| end.text().is_empty()) {
+        if self.end_of_answer.as_ref().is_some_and(|stop| stop.end().closing.is_empty()) {
             return refuse("the end of the answer must not be empty", "\"\"".to_owned());
         }
         if self.prompt.is_empty() {

@@ -134,7 +134,7 @@ impl Sequence {
     fn has_ended_answer(&self) -> bool {
         let answer = &self.tokens[self.tokens.len() - self.sampled..];
         let end = self.request.end_of_answer.as_ref().filter(|_| self.is_answering());
-        end.is_some_and(|end| end.after(&self.answer_head, answer).is_some())
+        end.is_some_and(|end| end.is_complete(&self.answer_head, answer))
     }
 
     /// Whether the next token, whatever it is, ends the completion or has others injected after it.
@@ -186,7 +186,7 @@ impl Sequence {
         if self.end_of_thinking(&thinking.end, self.written.len() - 1).is_some() {
             return Some(String::new());
         }
-        thinking.tag.as_ref()?.after("", self.own_tail())
+        thinking.tag.as_ref()?.after(self.own_tail())
     }
 
     /// Tokens written up to the first `end` whose last token is at place `from` or later.
@@ -212,8 +212,9 @@ impl Sequence {
 
 #[cfg(test)]
 mod tests {
-    use super::super::EndTag;
+    use super::super::{AnswerStop, EndTag};
     use super::*;
+    use scalerl_rollout::AnswerEnd;
 
     fn sampled(id: i64) -> Token {
         Token { id, logprob: Some(-1.0), version: 3, is_injected: false }
@@ -289,10 +290,10 @@ mod tests {
         for (spelling, rest) in
             [(&[6_i64, 0, 1, 2][..], ""), (&[4, 1, 3], "\n"), (&[6, 5], ""), (&[0, 1, 3], "\n")]
         {
-            assert_eq!(tag.after("", spelling).as_deref(), Some(rest), "{spelling:?}");
+            assert_eq!(tag.after(spelling).as_deref(), Some(rest), "{spelling:?}");
         }
         for other in [&[][..], &[2], &[0, 1], &[0, 6, 2], &[6, 0, 1, 2, 6]] {
-            assert_eq!(tag.after("", other), None, "{other:?}");
+            assert_eq!(tag.after(other), None, "{other:?}");
         }
     }
 
@@ -300,12 +301,16 @@ mod tests {
     const BOXES: [&str; 8] = ["<s>", "box", "{", "}", "x", "{}", "}}", "x}"];
 
     fn boxer(interruption: Option<Interruption>, thinks: bool) -> Sequence {
+        ending(interruption, thinks, AnswerEnd::at("}}"))
+    }
+
+    fn ending(interruption: Option<Interruption>, thinks: bool, end: AnswerEnd) -> Sequence {
         let tokenizer = tokenizer(&BOXES);
         let tag = |text| Arc::new(EndTag::new(text, tokenizer.clone()).unwrap());
         let mut request = Request::new(vec![0], 6);
         request.thinking =
             thinks.then(|| Thinking { end: vec![1, 2], tag: Some(tag("box{")), answer_tokens: 5 });
-        request.end_of_answer = Some(tag("}}"));
+        request.end_of_answer = Some(Arc::new(AnswerStop::new(end, tokenizer.clone()).unwrap()));
         request.interruptions = interruption.into_iter().collect();
         Sequence::new(RequestId(0), 0, Arc::new(request), 0)
     }
@@ -354,6 +359,24 @@ mod tests {
     fn without_thinking_the_first_closing_text_ends_the_completion() {
         let (finish, text) = boxed(boxer(None, false), &[4, 3, 4, 7, 3, 4]);
         assert_eq!((finish, text.as_str()), (Some(Finish::Stop), "x}xx}}"));
+    }
+
+    #[test]
+    fn a_box_ends_the_completion_at_its_matching_brace() {
+        let end = |opening: &str| AnswerEnd {
+            opening: opening.into(),
+            closing: "}".into(),
+            braces_nest: true,
+        };
+        // Thinking has consumed the opening text; the first brace closes one inside.
+        let closed = boxed(ending(None, true, end("")), &[3, 1, 2, 4, 2, 3, 3, 4]);
+        assert_eq!(closed, (Some(Finish::Stop), "}box{x{}}".to_owned()));
+        // The token that ends thinking may hold the answer's end.
+        let closed = boxed(ending(None, true, end("")), &[4, 1, 5, 4]);
+        assert_eq!(closed, (Some(Finish::Stop), "xbox{}".to_owned()));
+        // Without thinking braces before the box end nothing.
+        let closed = boxed(ending(None, false, end("box{")), &[5, 3, 1, 2, 7, 4]);
+        assert_eq!(closed, (Some(Finish::Stop), "{}}box{x}".to_owned()));
     }
 
     #[test]

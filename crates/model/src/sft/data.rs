@@ -8,9 +8,10 @@
 //! puts around it (its end token) counts as answer too, so that the model learns to stop. Texts
 //! are tokenized piece by piece, prompt and answer apart, as they are when a model generates.
 
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
+use scalerl_files::{Lines, RECORD};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
@@ -82,10 +83,14 @@ impl Reader {
     /// Every example of a file, and how many were too long.
     pub fn read(&self, path: &Path) -> Result<(Vec<Example>, usize), DataError> {
         let failed = |source| DataError::Io { path: path.to_path_buf(), source };
-        let file = BufReader::new(std::fs::File::open(path).map_err(failed)?);
+        let file = BufReader::new(scalerl_files::open(path).map_err(failed)?);
         let (mut examples, mut too_long) = (Vec::new(), 0);
-        for (index, text) in file.lines().enumerate() {
-            let text = text.map_err(failed)?;
+        for (index, text) in Lines::new(file, RECORD).enumerate() {
+            let text = text.map_err(|error| DataError::Line {
+                path: path.to_path_buf(),
+                line: index + 1,
+                problem: error.to_string(),
+            })?;
             if text.trim().is_empty() {
                 continue;
             }

@@ -158,9 +158,7 @@ fn claim(options: &SftOptions, out: &Path, is_resuming: bool) -> Result<(), SftE
         if !is_resuming {
             return Err(SftError::OutExists { out: out.to_path_buf() });
         }
-        let text = std::fs::read_to_string(&path).map_err(LoadError::io(&path))?;
-        let theirs: Value = serde_json::from_str(&text)
-            .map_err(|source| LoadError::Json { path: path.clone(), source })?;
+        let theirs = crate::json::read(&path)?;
         // More steps are the same run, longer.
         let changed: Vec<String> = ours
             .as_object()

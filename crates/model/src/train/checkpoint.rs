@@ -18,6 +18,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use scalerl_files::{DOCUMENT, TABLE};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -137,7 +138,7 @@ fn write(path: &Path, text: &str) -> Result<(), LoadError> {
 }
 
 fn sum(path: &Path) -> Result<FileSum, LoadError> {
-    let mut file = File::open(path).map_err(LoadError::io(path))?;
+    let mut file = scalerl_files::open(path).map_err(LoadError::io(path))?;
     let (mut hash, mut bytes, mut buffer) = (Sha256::new(), 0, vec![0; 1 << 20]);
     loop {
         let count = file.read(&mut buffer).map_err(LoadError::io(path))?;
@@ -214,9 +215,9 @@ pub fn restore(learner: &mut Learner, path: &Path) -> Result<Value, CheckpointEr
 
 fn read_notes(path: &Path) -> Result<Value, CheckpointError> {
     let notes = path.join(NOTES);
-    let text = std::fs::read_to_string(&notes).map_err(LoadError::io(&notes))?;
+    let text = scalerl_files::read(&notes, TABLE).map_err(LoadError::io(&notes))?;
     let notes =
-        serde_json::from_str(&text).map_err(|source| LoadError::Json { path: notes, source });
+        serde_json::from_slice(&text).map_err(|source| LoadError::Json { path: notes, source });
     Ok(notes?)
 }
 
@@ -227,7 +228,7 @@ fn checked(path: &Path) -> Result<Manifest, CheckpointError> {
         file: file.to_owned(),
         problem,
     };
-    let text = std::fs::read_to_string(path.join(MANIFEST))
+    let text = scalerl_files::read_to_string(&path.join(MANIFEST), DOCUMENT)
         .map_err(|error| damaged(MANIFEST, error.to_string()))?;
     let manifest: Manifest =
         serde_json::from_str(&text).map_err(|error| damaged(MANIFEST, error.to_string()))?;

@@ -2,6 +2,7 @@
 
 use crate::{
     declare::{declare, section},
+    sections::{LONGEST_S, MOST_AT_ONCE},
     setting::Rule,
 };
 
@@ -9,9 +10,9 @@ section! {
     /// The run as several processes. The defaults are one process, which needs no server.
     pub struct Cluster {
         /// Processes that train together, data parallel.
-        trainers: u32 = 1, Rule::AtLeast(1.0);
+        trainers: u32 = 1, Rule::Between(1.0, MOST_AT_ONCE);
         /// Processes that generate; 0 generates in the (first) trainer's own.
-        generators: u32 = 0;
+        generators: u32 = 0, Rule::Between(0.0, MOST_AT_ONCE);
         /// Address of the Redis server that carries requests and completions: redis://HOST:PORT, or
         /// rediss://… for TLS. Unset: the variable SCALERL_REDIS, which is the place for an address
         /// with a password, since recipes are kept in run folders.
@@ -22,12 +23,12 @@ section! {
         /// Seconds between two signs of life of a generator.
         heartbeat_s: f64 = 1.0, Rule::Between(0.1, 60.0);
         /// Seconds of silence after which a generator is suspect.
-        suspect_s: f64 = 5.0, Rule::Above(0.0);
+        suspect_s: f64 = 5.0, Rule::AboveUpTo(0.0, LONGEST_S);
         /// Seconds of silence after which a generator is given up: its requests go to others, and it
         /// must take the current weights before it serves again.
-        dead_s: f64 = 20.0, Rule::Above(0.0);
+        dead_s: f64 = 20.0, Rule::AboveUpTo(0.0, LONGEST_S);
         /// Seconds that trainer ranks wait for the slowest in one operation of a step.
-        rank_deadline_s: f64 = 300.0, Rule::AtLeast(1.0);
+        rank_deadline_s: f64 = 300.0, Rule::Between(1.0, LONGEST_S);
     }
 }
 

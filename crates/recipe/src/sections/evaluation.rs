@@ -2,7 +2,7 @@
 
 use crate::{
     declare::{declare, section},
-    sections::task::Dataset,
+    sections::{MOST_AT_ONCE, task::Dataset},
     setting::Rule,
 };
 
@@ -16,7 +16,7 @@ section! {
         /// Evaluates before the first step too: the curve's floor.
         at_start: bool = true;
         /// Completions per prompt (mean@m). Source: ScaleRL, section 2.
-        generations: u32 = 16, Rule::AtLeast(1.0);
+        generations: u32 = 16, Rule::Between(1.0, MOST_AT_ONCE);
         /// Values of k for which pass@k is reported; none above `generations`.
         pass_at: Vec<u32> = Vec::new(), Rule::AtLeast(1.0);
         /// Temperature of evaluation. Not stated in the paper; the training distribution.

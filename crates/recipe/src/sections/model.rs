@@ -33,19 +33,19 @@ choice! {
         /// problems; `path` stays unset. With `warm_up` a whole run needs no files.
         "new" New {
             /// Layers.
-            layers: u32 = 4, Rule::AtLeast(1.0);
+            layers: u32 = 4, Rule::Between(1.0, 4096.0);
             /// Width of a layer.
-            width: u32 = 128, Rule::AtLeast(2.0);
+            width: u32 = 128, Rule::Between(2.0, 131_072.0);
             /// Query heads.
-            heads: u32 = 4, Rule::AtLeast(1.0);
+            heads: u32 = 4, Rule::Between(1.0, 4096.0);
             /// Key and value heads.
-            kv_heads: u32 = 2, Rule::AtLeast(1.0);
+            kv_heads: u32 = 2, Rule::Between(1.0, 4096.0);
             /// Width of the feed-forward part, or of one expert.
-            feed_forward: u32 = 384, Rule::AtLeast(1.0);
+            feed_forward: u32 = 384, Rule::Between(1.0, 1_048_576.0);
             /// Experts of each layer; 0 makes a dense model.
-            experts: u32 = 0;
+            experts: u32 = 0, Rule::Between(0.0, 65_536.0);
             /// Experts that read a token.
-            active_experts: u32 = 2, Rule::AtLeast(1.0);
+            active_experts: u32 = 2, Rule::Between(1.0, 65_536.0);
         },
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::{
     declare::{choice, declare, section},
+    sections::{LONGEST_S, MOST_AT_ONCE, MOST_PER_STEP},
     setting::Rule,
 };
 
@@ -11,9 +12,9 @@ section! {
     pub struct Pipeline {
         /// Prompt groups in one optimizer step, before filtering. Source: ScaleRL, section 2 (48 ×
         /// 16 = 768 completions).
-        groups_per_step: u32 = 48, Rule::AtLeast(1.0);
+        groups_per_step: u32 = 48, Rule::Between(1.0, MOST_PER_STEP);
         /// Completions sampled per prompt. A group of one has no spread. Source: ScaleRL, section 2.
-        group_size: u32 = 16, Rule::AtLeast(2.0);
+        group_size: u32 = 16, Rule::Between(2.0, MOST_AT_ONCE);
         /// The KV cache of half-written completions when new weights arrive.
         kv_after_update: KvAfterUpdate = KvAfterUpdate::default();
         /// Tokens that go through the trainer at once. Changes memory and speed, never the result.
@@ -39,7 +40,7 @@ choice! {
             /// File with the token that is sent with every call, as `Authorization: Bearer`.
             token_file: Option<String> = None;
             /// Requests under way on one server; more wait for the next that has room.
-            requests_at_once: u32 = 256, Rule::AtLeast(1.0);
+            requests_at_once: u32 = 256, Rule::Between(1.0, MOST_AT_ONCE);
             /// Draws each completion from its own seed. vLLM then samples requests one by one, which is
             /// slower, and its CPU engine dies of a seeded prompt that is computed in two pieces.
             seeded: bool = false;
@@ -47,10 +48,10 @@ choice! {
             /// the same weights. f32 servers are at 1e-5, bf16 ones with an FP32 head below 0.02.
             logprob_tolerance: f64 = 0.02, Rule::Above(0.0);
             /// Seconds without an answer after which a server is taken for dead.
-            silence_s: f64 = 60.0, Rule::AtLeast(1.0);
+            silence_s: f64 = 60.0, Rule::Between(1.0, LONGEST_S);
             /// Seconds that the run waits for a server when none serves. A restart of vLLM takes
             /// minutes.
-            patience_s: f64 = 900.0, Rule::AtLeast(1.0);
+            patience_s: f64 = 900.0, Rule::Between(1.0, LONGEST_S);
         },
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::{
     declare::{declare, section},
+    sections::MOST_TOKENS,
     setting::Rule,
 };
 
@@ -20,11 +21,11 @@ section! {
         /// Keeps this many likeliest tokens; 0 is off.
         top_k: u32 = 0;
         /// Longer prompts are refused when the data is read. Source: ScaleRL, section 2.
-        max_prompt_tokens: u32 = 2048, Rule::AtLeast(1.0);
+        max_prompt_tokens: u32 = 2048, Rule::Between(1.0, MOST_TOKENS);
         /// Tokens until thinking must have ended. Source: ScaleRL, section 2 (16,384 in all).
-        max_thinking_tokens: u32 = 12288;
+        max_thinking_tokens: u32 = 12288, Rule::Between(0.0, MOST_TOKENS);
         /// Tokens after thinking has ended. Source: ScaleRL, section 2.
-        max_answer_tokens: u32 = 2048, Rule::AtLeast(1.0);
+        max_answer_tokens: u32 = 2048, Rule::Between(1.0, MOST_TOKENS);
         /// Texts that end a completion, beside the model's own end token.
         stop: Vec<String> = Vec::new();
     }

@@ -2,6 +2,7 @@
 
 use crate::{
     declare::{choice, declare, section},
+    sections::{LONGEST_S, MOST_OPERATIONS, MOST_PROBLEMS},
     setting::Rule,
 };
 
@@ -19,8 +20,9 @@ section! {
         seed: u64 = 0;
         /// Judge of answers, for data sets that do not name their own.
         verifier: Verifier = Verifier::default();
-        /// Seconds a verdict may take; later ones count as verifier errors, not as wrong.
-        verifier_timeout_s: f64 = 10.0, Rule::Above(0.0);
+        /// Seconds a verdict may take; later ones count as verifier errors, not as wrong. A judge
+        /// with limits of its own (`code`) is given its start and clean-up on top.
+        verifier_timeout_s: f64 = 30.0, Rule::AboveUpTo(0.0, LONGEST_S);
         /// Reward of a right answer. Source: ScaleRL, section 2.
         correct_reward: f64 = 1.0;
         /// Reward of a wrong one. Source: ScaleRL, section 2.
@@ -53,10 +55,11 @@ choice! {
             path: String = String::new(), Rule::NotEmpty;
             /// Which split of a Hugging Face dataset folder.
             split: String = "train".into();
-            /// Column that holds the problem.
+            /// Column that holds the problem: a text, or a list of messages.
             prompt_column: String = "prompt".into(), Rule::NotEmpty;
-            /// Column that holds what the verifier compares with.
-            answer_column: String = "answer".into(), Rule::NotEmpty;
+            /// Column that holds what the verifier compares with; empty where there is none, as for
+            /// programs that tests judge.
+            answer_column: String = "answer".into();
             /// Only what follows the last such mark in that column: `####` in GSM8K.
             answer_after: String = String::new();
             /// Only what the last `\\boxed{}` in that column holds, as in MATH's solutions.
@@ -67,9 +70,9 @@ choice! {
             /// Fewest operations.
             min_steps: u32 = 2, Rule::AtLeast(1.0);
             /// Most operations.
-            max_steps: u32 = 7, Rule::AtLeast(1.0);
+            max_steps: u32 = 7, Rule::Between(1.0, MOST_OPERATIONS);
             /// Distinct problems.
-            count: u64 = 4096, Rule::AtLeast(1.0);
+            count: u64 = 4096, Rule::Between(1.0, MOST_PROBLEMS);
         },
         /// Multi-digit arithmetic with worked steps.
         "arithmetic" Arithmetic {
@@ -80,7 +83,7 @@ choice! {
             /// Which operations: `+`, `-`, `*`.
             operations: Vec<String> = vec!["+".into(), "-".into(), "*".into()];
             /// Distinct problems.
-            count: u64 = 16384, Rule::AtLeast(1.0);
+            count: u64 = 16384, Rule::Between(1.0, MOST_PROBLEMS);
         },
         /// Reach a target with given numbers and + - * /.
         "countdown" Countdown {
@@ -91,13 +94,14 @@ choice! {
             /// Largest number given.
             max_value: u32 = 99, Rule::AtLeast(2.0);
             /// Distinct problems.
-            count: u64 = 16384, Rule::AtLeast(1.0);
+            count: u64 = 16384, Rule::Between(1.0, MOST_PROBLEMS);
         },
     }
 }
 
 choice! {
-    /// How a row becomes a prompt. `{prompt}` stands for the row's problem.
+    /// How a row becomes a prompt. `{prompt}` stands for the row's problem, `{column}` for any other
+    /// column (`{a.b}` where it is nested), `{{` for a brace.
     pub enum PromptTemplate {
         /// By the model's own chat template.
         "chat" Chat {
@@ -115,14 +119,18 @@ choice! {
 }
 
 choice! {
-    /// Judge of answers. It reads what follows the end of thinking (`format.thinking`).
+    /// Judge of answers. It is shown the answer alone, as `[format]` cuts it out of the completion.
     pub enum Verifier {
         /// Mathematical equality of the final answer.
         "math" Math {
             /// Decimal places that must agree when one side is written as a decimal.
-            precision: u32 = 6;
-            /// Whether the names of variables matter: f(x) is not f(y).
+            precision: u32 = 6, Rule::Between(0.0, 50.0);
+            /// Whether names of variables, brackets and bases matter: f(x) is not f(y), {1, 2} is not
+            /// (1, 2), 1010 in base 2 is not 1010.
             strict: bool = true;
+            /// Whether the answer must be worked out as far as the right one is: a number where that
+            /// is a number (56 + 52 is none), no arithmetic left to do, no formula of the question.
+            evaluated: bool = true;
             /// Asks math-verify (Python) about what the built-in grader cannot decide.
             second_opinion: bool = false;
         },
@@ -153,8 +161,16 @@ choice! {
             /// Runs programs without a sandbox when none is installed. Say so only where whatever
             /// the model writes may run.
             allow_without_sandbox: bool = false;
-            /// Memory of one program, in MiB.
-            memory_mib: u32 = 512, Rule::AtLeast(16.0);
+            /// Memory of one program with all its processes and files, in MiB.
+            memory_mib: u32 = 512, Rule::Between(16.0, 4_194_304.0);
+            /// Seconds one test may take; a program that takes longer fails it.
+            time_per_test_s: f64 = 10.0, Rule::AboveUpTo(0.0, LONGEST_S);
+            /// Seconds all tests of a program may take together; a program that takes longer is
+            /// wrong. Unset: `task.verifier_timeout_s`.
+            time_s: Option<f64> = None, Rule::AboveUpTo(0.0, LONGEST_S);
+            /// Whether the reward is the share of tests passed. Right in pass rates is a program that
+            /// passes all of them either way.
+            partial_credit: bool = false;
         },
         /// An executable or a service of yours that scores: one of the two keys.
         "program" Program {
@@ -162,6 +178,13 @@ choice! {
             command: Vec<String> = Vec::new();
             /// Address that takes a JSON object by POST and answers with a score.
             url: Option<String> = None, Rule::NotEmpty;
+            /// Smallest score it gives. A score outside its range is an error of the verifier.
+            min_score: f64 = 0.0;
+            /// Largest score it gives.
+            max_score: f64 = 1.0;
+            /// Score from which an answer counts as right in pass rates and in the curriculum. The
+            /// reward is the score itself.
+            pass_score: f64 = 0.5;
         },
     }
 }

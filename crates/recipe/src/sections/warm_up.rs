@@ -3,6 +3,7 @@
 
 use crate::{
     declare::{choice, declare, section},
+    sections::{MOST_OPERATIONS, MOST_PER_STEP},
     setting::Rule,
 };
 
@@ -14,7 +15,7 @@ section! {
         /// Optimizer steps.
         steps: u32 = 500, Rule::AtLeast(1.0);
         /// Examples of one step.
-        examples_per_step: u32 = 48, Rule::AtLeast(1.0);
+        examples_per_step: u32 = 48, Rule::Between(1.0, MOST_PER_STEP);
         /// Longer examples are left out; unset, it is the longest prompt and completion of
         /// `[sampling]`. Set it where runs of different budgets shall start from the same weights.
         max_tokens: Option<u32> = None, Rule::AtLeast(1.0);
@@ -39,7 +40,7 @@ choice! {
             /// Fewest operations.
             min_steps: u32 = 1, Rule::AtLeast(1.0);
             /// Most operations.
-            max_steps: u32 = 6, Rule::AtLeast(1.0);
+            max_steps: u32 = 6, Rule::Between(1.0, MOST_OPERATIONS);
             /// Chance that a step's result is a random digit.
             noise: f64 = 0.15, Rule::Between(0.0, 1.0);
             /// Share of examples whose thinking is cut and followed by the true answer.

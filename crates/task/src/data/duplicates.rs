@@ -1,43 +1,12 @@
-//! Prompts that are in training and held out at once.
+//! Prompts that are in training and measured at once.
 //!
 //! Two prompts are the same when their words, numbers and signs are, whatever the case, the blanks
-//! and the punctuation at the end. Evaluating on what was trained on makes every forecast too good, so it is refused
-//! unless told to drop the training copies.
+//! and the punctuation at the end. Measuring on what was trained on makes every forecast too good, so
+//! the copies leave the training set.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
-use serde::{Deserialize, Serialize};
-use thiserror::Error;
-
-use super::Prompt;
-
-/// What to do with a training prompt that is also held out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum DuplicatePolicy {
-    /// Stop, with examples.
-    #[default]
-    Refuse,
-    /// Train without it.
-    DropFromTraining,
-}
-
-/// Held-out prompts were found in the training set.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{count} training prompts are also held out, for example {}", examples.join("; "))]
-pub struct DuplicatesError {
-    /// How many training prompts.
-    pub count: usize,
-    /// Up to three pairs, `training id = held-out id: beginning of the text`.
-    pub examples: Vec<String>,
-}
-
-impl DuplicatesError {
-    /// What to try next, printed by the CLI as a `hint:` line.
-    pub fn hint(&self) -> &'static str {
-        "set duplicates = \"drop-from-training\", or choose another held-out set"
-    }
-}
+use crate::problem::Problem;
 
 /// Lower case, single blanks, none beside a sign, no punctuation at the end.
 pub(crate) fn normal(text: &str) -> String {
@@ -58,29 +27,23 @@ pub(crate) fn normal(text: &str) -> String {
     normal.trim_end_matches(['.', '?', '!', ':']).to_owned()
 }
 
-/// The training prompts that may stay, in order.
-pub fn separate(
-    training: Vec<Prompt>,
-    held_out: &[Prompt],
-    policy: DuplicatePolicy,
-) -> Result<Vec<Prompt>, DuplicatesError> {
-    let known: HashMap<String, &Prompt> =
-        held_out.iter().map(|prompt| (normal(&prompt.text()), prompt)).collect();
-    let twin = |prompt: &Prompt| known.get(&normal(&prompt.text())).copied();
-    if policy == DuplicatePolicy::DropFromTraining {
-        return Ok(training.into_iter().filter(|prompt| twin(prompt).is_none()).collect());
+/// The training problems that are not measured, in order.
+pub(crate) fn without_measured(training: Vec<Problem>, measured: &[&Problem]) -> Vec<Problem> {
+    let known: HashSet<String> = measured.iter().map(|problem| normal(&problem.text())).collect();
+    training.into_iter().filter(|problem| !known.contains(&normal(&problem.text()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn case_blanks_and_closing_punctuation_make_no_other_prompt() {
+        let training = ["What is 1 + 1?", "What is 1 - 1?", "What is 11?"];
+        let training = training.map(|text| Problem::plain(text, "")).to_vec();
+        let measured = [Problem::plain("what is  1+1", ""), Problem::plain("What is 1 1?", "")];
+        let kept = without_measured(training, &measured.iter().collect::<Vec<_>>());
+        let kept: Vec<String> = kept.iter().map(Problem::text).collect();
+        assert_eq!(kept, ["What is 1 - 1?", "What is 11?"]);
     }
-    let pairs: Vec<(&Prompt, &Prompt)> =
-        training.iter().filter_map(|prompt| Some((prompt, twin(prompt)?))).collect();
-    if pairs.is_empty() {
-        return Ok(training);
-    }
-    let example = |(a, b): &(&Prompt, &Prompt)| {
-        let start: String = a.text().chars().take(60).collect();
-        format!("{} = {}: {start:?}", a.id, b.id)
-    };
-    Err(DuplicatesError {
-        count: pairs.len(),
-        examples: pairs.iter().take(3).map(example).collect(),
-    })
 }

@@ -1,46 +1,24 @@
-//! Data sets of a recipe: loading one, mixing several.
+//! Data sets of a recipe: reading one, mixing several.
 
-use std::path::PathBuf;
+use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use scalerl_recipe::PromptTemplate;
+use scalerl_rollout::PromptId;
 use thiserror::Error;
 
 use super::read::{ReadError, read_rows};
-use super::template::{AnswerSource, PromptTemplate, TemplateError};
-use super::{Prompt, split};
-use crate::question::Question;
+use super::split;
+use super::template::{AnswerColumn, TemplateError, messages};
+use crate::problem::Problem;
 
-/// One data set of a recipe.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DataConfig {
-    /// The name under which metrics are kept.
-    pub name: String,
-    /// A file or a Hugging Face folder.
-    pub path: PathBuf,
-    /// The split of a folder.
-    #[serde(default = "train")]
-    pub split: String,
-    /// How a row becomes a prompt.
-    #[serde(default)]
-    pub prompt: PromptTemplate,
-    /// Where the answer is.
-    #[serde(default)]
-    pub answer: AnswerSource,
-    /// Share of the samples, relative to the other data sets.
-    #[serde(default = "one")]
-    pub weight: f64,
-    /// Only the first rows. 0: all.
-    #[serde(default)]
-    pub limit: usize,
-}
-
-fn train() -> String {
-    "train".to_owned()
-}
-
-fn one() -> f64 {
-    1.0
+/// Where the rows of one data set are, and which columns matter.
+pub(crate) struct Files<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) split: &'a str,
+    pub(crate) prompt_column: &'a str,
+    pub(crate) answer: AnswerColumn<'a>,
+    /// Only the first rows.
+    pub(crate) limit: Option<usize>,
 }
 
 /// Why data cannot be used.
@@ -71,7 +49,8 @@ impl DataError {
         match self {
             Self::Read { source, .. } => source.hint(),
             Self::Template { .. } => {
-                "templates name columns in braces: prompt.plain = \"{question}\""
+                "set prompt_column and answer_column to columns of the data; task.prompt may name\
+                 others in braces"
             }
             Self::BadWeight { .. } => "weights are relative: 1.0 and 3.0 sample one in four",
             Self::SameName { .. } => "names keep metrics apart: choose another",
@@ -80,41 +59,46 @@ impl DataError {
     }
 }
 
-/// Reads one data set. Rows are numbered from 0 in ids and errors.
-pub fn load_dataset(config: &DataConfig) -> Result<Vec<Prompt>, DataError> {
-    let name = || config.name.clone();
-    let mut rows = read_rows(&config.path, &config.split)
-        .map_err(|source| DataError::Read { name: name(), source })?;
-    if config.limit > 0 {
-        rows.truncate(config.limit);
-    }
-    let mut prompts = Vec::with_capacity(rows.len());
-    for (row, fields) in rows.into_iter().enumerate() {
-        let bad = |source| DataError::Template { name: name(), row, source };
-        let messages = config.prompt.apply(&fields).map_err(bad)?;
-        let answer = config.answer.apply(&fields).map_err(bad)?;
-        let mut prompt = Prompt {
-            id: format!("{}/{row}", config.name),
-            dataset: name(),
-            messages,
-            question: Question { prompt: String::new(), answer, fields },
-        };
-        prompt.question.prompt = prompt.text();
-        prompts.push(prompt);
-    }
-    Ok(prompts)
+/// Reads the data set `name`. Rows are numbered from 0 in ids and errors.
+pub(crate) fn read_problems(
+    name: &str,
+    files: &Files<'_>,
+    template: &PromptTemplate,
+) -> Result<Vec<Problem>, DataError> {
+    let rows = read_rows(files.path, files.split)
+        .map_err(|source| DataError::Read { name: name.to_owned(), source })?;
+    let limit = files.limit.unwrap_or(rows.len());
+    let problem = |(row, fields): (usize, super::Row)| {
+        let bad = |source| DataError::Template { name: name.to_owned(), row, source };
+        Ok(Problem {
+            id: PromptId(format!("{name}/{row}")),
+            dataset: name.to_owned(),
+            messages: messages(template, files.prompt_column, &fields).map_err(bad)?,
+            answer: files.answer.read(&fields).map_err(bad)?,
+            fields,
+        })
+    };
+    rows.into_iter().take(limit).enumerate().map(problem).collect()
 }
 
-/// All prompts of a run, by data set.
+/// One data set of a pool.
+#[derive(Debug, Clone)]
+pub(crate) struct Set {
+    pub(crate) name: String,
+    pub(crate) weight: f64,
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// All problems that are trained on, by data set. Never empty.
 #[derive(Debug, Clone)]
 pub struct Pool {
-    pub(crate) sets: Vec<(String, f64, Vec<Prompt>)>,
+    pub(crate) sets: Vec<Set>,
 }
 
 impl Pool {
     /// Data sets with their weights; names must differ, weights be positive.
-    pub fn try_new(sets: Vec<(String, f64, Vec<Prompt>)>) -> Result<Self, DataError> {
-        if sets.is_empty() || sets.iter().all(|(_, _, prompts)| prompts.is_empty()) {
+    pub fn try_new(sets: Vec<(String, f64, Vec<Problem>)>) -> Result<Self, DataError> {
+        if sets.iter().all(|(_, _, problems)| problems.is_empty()) {
             return Err(DataError::Empty);
         }
         for (index, (name, weight, _)) in sets.iter().enumerate() {
@@ -125,93 +109,64 @@ impl Pool {
                 return Err(DataError::SameName { name: name.clone() });
             }
         }
-        Ok(Self { sets: sets.into_iter().filter(|(_, _, prompts)| !prompts.is_empty()).collect() })
-    }
-
-    /// A prompt by data set and row.
-    pub fn prompt(&self, dataset: usize, row: usize) -> &Prompt {
-        &self.sets[dataset].2[row]
-    }
-
-    /// The same without some prompts; an error when none is left.
-    pub fn without(self, is_left_out: impl Fn(&Prompt) -> bool) -> Result<Self, DataError> {
-        let keep = |prompts: Vec<Prompt>| prompts.into_iter().filter(|p| !is_left_out(p)).collect();
-        let sets = self.sets.into_iter().map(|(name, weight, p)| (name, weight, keep(p)));
-        Self::try_new(sets.collect())
+        let sets = sets.into_iter().filter(|(_, _, problems)| !problems.is_empty());
+        let sets = sets.map(|(name, weight, problems)| Set { name, weight, problems });
+        Ok(Self { sets: sets.collect() })
     }
 
     /// All of them, data set by data set.
-    pub fn prompts(&self) -> impl Iterator<Item = &Prompt> {
-        self.sets.iter().flat_map(|(_, _, prompts)| prompts)
-    }
-
-    /// Prompts in all data sets.
-    pub fn len(&self) -> usize {
-        self.sets.iter().map(|(_, _, prompts)| prompts.len()).sum()
-    }
-
-    /// A pool is never empty; here for completeness.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    pub fn problems(&self) -> impl Iterator<Item = &Problem> {
+        self.sets.iter().flat_map(|set| &set.problems)
     }
 
     /// Changes when any prompt does; a resumed run must find the same.
     pub fn fingerprint(&self) -> String {
-        let parts = self
-            .sets
-            .iter()
-            .map(|(name, _, prompts)| format!("{name}={}", split::fingerprint(prompts)));
-        parts.collect::<Vec<_>>().join(",")
+        let part = |set: &Set| format!("{}={}", set.name, split::fingerprint(&set.problems));
+        self.sets.iter().map(part).collect::<Vec<_>>().join(",")
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{DuplicatePolicy, HeldOut, SplitError, separate};
+    use crate::data::{HeldOut, SplitError};
 
-    fn prompts(name: &str, texts: &[&str]) -> Vec<Prompt> {
+    fn problems(name: &str, texts: &[&str]) -> Vec<Problem> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.jsonl");
-        let lines: Vec<String> = texts
-            .iter()
-            .map(|t| serde_json::json!({"prompt": t, "answer": "1"}).to_string())
-            .collect();
-        std::fs::write(&path, lines.join("\n")).unwrap();
-        let config = serde_json::json!({"name": name, "path": path});
-        load_dataset(&serde_json::from_value(config).unwrap()).unwrap()
+        let line = |text: &&str| serde_json::json!({"q": text, "a": "1"}).to_string() + "\n";
+        std::fs::write(&path, texts.iter().map(line).collect::<String>()).unwrap();
+        let answer = AnswerColumn { name: "a", after: "", is_boxed: false };
+        let files = Files { path: &path, split: "train", prompt_column: "q", answer, limit: None };
+        read_problems(name, &files, &PromptTemplate::default()).unwrap()
     }
 
     #[test]
-    fn held_out_prompts_in_training_are_refused_with_examples() {
-        let training = prompts("train", &["What is 1 + 1?", "What is 1 - 1?"]);
-        let held = prompts("test", &["what is 1+1"]);
-        let error = separate(training.clone(), &held, DuplicatePolicy::Refuse).unwrap_err();
-        assert_eq!(error.count, 1);
-        assert!(error.to_string().contains("train/0 = test/0"), "{error}");
-        let kept = separate(training, &held, DuplicatePolicy::DropFromTraining).unwrap();
-        assert_eq!(kept.len(), 1);
+    fn rows_are_named_by_data_set_and_number() {
+        let found = problems("d", &["one", "two"]);
+        assert_eq!((found[1].id.0.as_str(), found[1].text().as_str()), ("d/1", "two"));
+        assert_eq!(found[1].answer, "1");
     }
 
     #[test]
     fn the_held_out_set_is_drawn_once_and_leaves_no_copy_behind() {
         let texts: Vec<String> = (0..50).map(|i| format!("prompt {}", i / 2)).collect();
-        let all = prompts("d", &texts.iter().map(String::as_str).collect::<Vec<_>>());
+        let all = problems("d", &texts.iter().map(String::as_str).collect::<Vec<_>>());
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("held_out.json");
-        let held = HeldOut::load_or_draw(&path, &all, 5, 3).unwrap();
-        assert_eq!(held, HeldOut::load_or_draw(&path, &all, 9, 99).unwrap());
+        let held = HeldOut::draw(&all, 5, 3).unwrap();
+        held.save(&path).unwrap();
+        assert_eq!(held, HeldOut::load(&path, &all).unwrap());
         let (training, evaluation) = held.apply(all.clone());
         assert_eq!((training.len(), evaluation.len()), (40, 5));
-        assert!(separate(training, &evaluation, DuplicatePolicy::Refuse).is_ok());
-        let error = HeldOut::load_or_draw(&path, &all[1..], 5, 3).unwrap_err();
+        let error = HeldOut::load(&path, &all[1..]).unwrap_err();
         assert!(matches!(error, SplitError::OtherData { .. }));
         assert!(matches!(HeldOut::draw(&all, 26, 1), Err(SplitError::TooFew { distinct: 25, .. })));
     }
 
     #[test]
     fn broken_mixtures_are_refused() {
-        let set = |name: &str, weight| (name.to_owned(), weight, prompts(name, &["x"]));
+        let set = |name: &str, weight| (name.to_owned(), weight, problems(name, &["x"]));
         assert!(matches!(Pool::try_new(vec![]), Err(DataError::Empty)));
         assert!(matches!(Pool::try_new(vec![set("a", 0.0)]), Err(DataError::BadWeight { .. })));
         let same = Pool::try_new(vec![set("a", 1.0), set("a", 1.0)]);

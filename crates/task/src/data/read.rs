@@ -6,10 +6,11 @@
 //! the split's name.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use parquet::file::reader::{FileReader, SerializedFileReader};
+use scalerl_files::{Lines, RECORD, RecordMeter, TABLE};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
@@ -74,7 +75,7 @@ fn read_file(path: &Path) -> Result<Vec<Row>, ReadError> {
         "jsonl" | "ndjson" => read_jsonl(path),
         "json" => read_json(path),
         "csv" => read_csv(path),
-        "parquet" => read_parquet(path),
+        "parquet" => read_parquet(path, TABLE),
         _ => Err(ReadError::UnknownFormat { path: path.to_owned() }),
     }
 }
@@ -125,12 +126,13 @@ fn split_of(file: &Path) -> String {
 }
 
 fn open(path: &Path) -> Result<File, ReadError> {
-    File::open(path).map_err(|source| ReadError::Unreadable { path: path.to_owned(), source })
+    scalerl_files::open_within(path, TABLE)
+        .map_err(|source| ReadError::Unreadable { path: path.to_owned(), source })
 }
 
 fn read_jsonl(path: &Path) -> Result<Vec<Row>, ReadError> {
     let mut rows = Vec::new();
-    for (index, line) in BufReader::new(open(path)?).lines().enumerate() {
+    for (index, line) in Lines::new(BufReader::new(open(path)?), RECORD).enumerate() {
         let bad = |problem: String| ReadError::BadLine {
             path: path.to_owned(),
             line: index + 1,
@@ -151,7 +153,8 @@ fn read_jsonl(path: &Path) -> Result<Vec<Row>, ReadError> {
 
 fn read_json(path: &Path) -> Result<Vec<Row>, ReadError> {
     let bad = |problem: String| ReadError::BadFile { path: path.to_owned(), problem };
-    let value: Value = serde_json::from_reader(BufReader::new(open(path)?))
+    let bytes = scalerl_files::read_whole(open(path)?, TABLE);
+    let value: Value = serde_json::from_slice(&bytes.map_err(|error| bad(error.to_string()))?)
         .map_err(|error| bad(format!("not JSON: {error}")))?;
     let Value::Array(items) = value else { return Err(bad("not a list of objects".to_owned())) };
     let as_row = |(index, item)| match item {
@@ -162,38 +165,68 @@ fn read_json(path: &Path) -> Result<Vec<Row>, ReadError> {
 }
 
 fn read_csv(path: &Path) -> Result<Vec<Row>, ReadError> {
-    let mut reader = csv::Reader::from_reader(open(path)?);
+    let meter = RecordMeter::new(RECORD);
+    let mut reader = csv::Reader::from_reader(meter.over(open(path)?));
     let bad =
         |line: usize, problem: String| ReadError::BadLine { path: path.to_owned(), line, problem };
     let names = reader.headers().map_err(|error| bad(1, error.to_string()))?.clone();
-    let mut rows = Vec::new();
+    let (mut rows, mut last) = (Vec::new(), 1);
     for record in reader.records() {
         let record = record.map_err(|error| {
-            let line = error.position().map_or(0, |position| position.line() as usize);
+            let line = error.position().map_or(last + 1, |position| position.line() as usize);
             bad(line, error.to_string())
         })?;
+        last = record.position().map_or(last, |position| position.line() as usize);
+        meter.restart();
         let cells = record.iter().map(|cell| Value::String(cell.to_owned()));
         rows.push(names.iter().map(str::to_owned).zip(cells).collect());
     }
     Ok(rows)
 }
 
-fn read_parquet(path: &Path) -> Result<Vec<Row>, ReadError> {
+/// The reader panics on some broken files, and a text that is there once may stand in every row: all
+/// rows together have at most `limit` bytes.
+fn read_parquet(path: &Path, limit: u64) -> Result<Vec<Row>, ReadError> {
     let bad = |problem: String| ReadError::BadFile { path: path.to_owned(), problem };
-    let reader = SerializedFileReader::new(open(path)?)
-        .map_err(|error| bad(format!("not Parquet: {error}")))?;
-    let mut rows = Vec::new();
-    for row in reader.get_row_iter(None).map_err(|error| bad(error.to_string()))? {
-        match row.map_err(|error| bad(error.to_string()))?.to_json_value() {
+    let file = open(path)?;
+    let rows = scalerl_files::caught(|| parquet_rows(file, limit));
+    rows.unwrap_or_else(Err).map_err(|problem| bad(format!("not whole Parquet: {problem}")))
+}
+
+fn parquet_rows(file: File, limit: u64) -> Result<Vec<Row>, String> {
+    let reader = SerializedFileReader::new(file).map_err(|error| error.to_string())?;
+    let (mut rows, mut bytes) = (Vec::new(), 0);
+    for row in reader.get_row_iter(None).map_err(|error| error.to_string())? {
+        let row = row.map_err(|error| error.to_string())?.to_json_value();
+        bytes += size_of_value(&row);
+        if bytes > limit {
+            return Err(format!("its rows have more than {limit} bytes"));
+        }
+        match row {
             Value::Object(row) => rows.push(row),
-            other => return Err(bad(format!("a row is {other}, not a record"))),
+            other => return Err(format!("a row is {other}, not a record")),
         }
     }
     Ok(rows)
 }
 
+/// Bytes that a value takes in memory, about.
+fn size_of_value(value: &Value) -> u64 {
+    let inside = match value {
+        Value::String(text) => text.len() as u64,
+        Value::Array(items) => items.iter().map(size_of_value).sum(),
+        Value::Object(row) => {
+            row.iter().map(|(name, item)| name.len() as u64 + size_of_value(item)).sum()
+        }
+        _ => 0,
+    };
+    inside + size_of::<Value>() as u64
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]
@@ -240,5 +273,33 @@ mod tests {
         assert_eq!(train.iter().map(|row| row["n"].as_i64().unwrap()).collect::<Vec<_>>(), [1, 2]);
         let error = read_rows(folder.path(), "validation").unwrap_err().to_string();
         assert!(error.contains("test") && error.contains("train"), "{error}");
+    }
+
+    /// A column with the same text in every row, which the file holds once.
+    fn repeated(path: &Path, text: &str, rows: usize) {
+        use parquet::data_type::{ByteArray, ByteArrayType};
+        use parquet::file::writer::SerializedFileWriter;
+        let schema = "message rows { required binary q (UTF8); }";
+        let schema = parquet::schema::parser::parse_message_type(schema).unwrap();
+        let file = File::create(path).unwrap();
+        let mut writer = SerializedFileWriter::new(file, schema.into(), Arc::default()).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        let values = vec![ByteArray::from(text); rows];
+        column.typed::<ByteArrayType>().write_batch(&values, None, None).unwrap();
+        column.close().unwrap();
+        group.close().unwrap();
+        writer.close().unwrap();
+    }
+
+    #[test]
+    fn a_text_in_every_row_of_a_small_file_has_a_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.parquet");
+        repeated(&path, &"x".repeat(100_000), 1_000);
+        assert!(fs::metadata(&path).unwrap().len() < 1_000_000, "the text is there once");
+        assert_eq!(read_parquet(&path, TABLE).unwrap().len(), 1_000);
+        let error = read_parquet(&path, 10 << 20).unwrap_err().to_string();
+        assert!(error.contains("a.parquet") && error.contains("more than 10485760"), "{error}");
     }
 }

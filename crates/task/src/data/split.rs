@@ -4,14 +4,13 @@
 //! that occurs several times is drawn once and its copies leave the training set with it.
 
 use std::collections::{BTreeSet, HashSet};
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::Prompt;
 use super::duplicates::normal;
+use crate::problem::Problem;
 use crate::random::{Random, hash};
 
 /// Which prompts are held out.
@@ -34,7 +33,7 @@ pub struct HeldOut {
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum SplitError {
     /// More asked for than there is.
-    #[error("{wanted} prompts to hold out, but only {distinct} distinct prompts")]
+    #[error("task.held_out asks for {wanted} prompts, and there are only {distinct} distinct ones")]
     TooFew { wanted: usize, distinct: usize },
     /// The recorded set was drawn from other data.
     #[error("{path}: drawn from other data (fingerprint {recorded}, now {found})")]
@@ -48,7 +47,9 @@ impl SplitError {
     /// What to try next, printed by the CLI as a `hint:` line.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::TooFew { .. } => "hold out fewer prompts, or give more data",
+            Self::TooFew { .. } => {
+                "lower task.held_out (it must leave prompts to train on), or give more data"
+            }
             Self::OtherData { .. } => {
                 "use the data the split was drawn from, or delete the file to draw a new one: \
                  evaluations before and after are then not comparable"
@@ -59,9 +60,9 @@ impl SplitError {
 }
 
 /// Changes when any prompt does.
-pub(crate) fn fingerprint(prompts: &[Prompt]) -> String {
+pub(crate) fn fingerprint(prompts: &[Problem]) -> String {
     let whole = prompts.iter().fold(0_u64, |whole, prompt| {
-        let text = format!("{whole:x}\n{}\n{}", prompt.id, prompt.text());
+        let text = format!("{whole:x}\n{}\n{}", prompt.id.0, prompt.text());
         hash(text.as_bytes())
     });
     format!("{whole:016x}")
@@ -69,7 +70,7 @@ pub(crate) fn fingerprint(prompts: &[Prompt]) -> String {
 
 impl HeldOut {
     /// Draws `count` distinct prompts.
-    pub fn draw(prompts: &[Prompt], count: usize, seed: u64) -> Result<Self, SplitError> {
+    pub fn draw(prompts: &[Problem], count: usize, seed: u64) -> Result<Self, SplitError> {
         let mut order: Vec<usize> = (0..prompts.len()).collect();
         Random::new(seed, "held out").shuffle(&mut order);
         let mut texts = HashSet::new();
@@ -82,35 +83,21 @@ impl HeldOut {
         let chosen: BTreeSet<usize> = drawn.iter().copied().collect();
         let copies = (0..prompts.len())
             .filter(|i| !chosen.contains(i) && held.contains(&normal(&prompts[*i].text())))
-            .map(|i| prompts[i].id.clone())
+            .map(|i| prompts[i].id.0.clone())
             .collect();
         Ok(Self {
             seed,
             data: fingerprint(prompts),
-            ids: drawn.iter().map(|i| prompts[*i].id.clone()).collect(),
+            ids: drawn.iter().map(|i| prompts[*i].id.0.clone()).collect(),
             copies,
         })
     }
 
-    /// Reads the recorded set, or draws and records it.
-    pub fn load_or_draw(
-        path: &Path,
-        prompts: &[Prompt],
-        count: usize,
-        seed: u64,
-    ) -> Result<Self, SplitError> {
-        if path.exists() {
-            return Self::load(path, prompts);
-        }
-        let held = Self::draw(prompts, count, seed)?;
-        held.save(path)?;
-        Ok(held)
-    }
-
     /// Reads the recorded set, which must be of these prompts.
-    pub fn load(path: &Path, prompts: &[Prompt]) -> Result<Self, SplitError> {
+    pub fn load(path: &Path, prompts: &[Problem]) -> Result<Self, SplitError> {
         let bad = |problem: String| SplitError::BadRecord { path: path.to_owned(), problem };
-        let text = fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
+        let text = scalerl_files::read_to_string(path, scalerl_files::TABLE)
+            .map_err(|error| bad(error.to_string()))?;
         let held: Self = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
         let found = fingerprint(prompts);
         if held.data != found {
@@ -127,15 +114,15 @@ impl HeldOut {
     }
 
     /// Training prompts and held-out prompts, the latter in the order drawn.
-    pub fn apply(&self, prompts: Vec<Prompt>) -> (Vec<Prompt>, Vec<Prompt>) {
+    pub fn apply(&self, prompts: Vec<Problem>) -> (Vec<Problem>, Vec<Problem>) {
         let place: std::collections::HashMap<&str, usize> =
             self.ids.iter().enumerate().map(|(place, id)| (id.as_str(), place)).collect();
         let copies: HashSet<&str> = self.copies.iter().map(String::as_str).collect();
         let (mut training, mut held) = (Vec::new(), Vec::new());
         for prompt in prompts {
-            match place.get(prompt.id.as_str()) {
+            match place.get(prompt.id.0.as_str()) {
                 Some(place) => held.push((*place, prompt)),
-                None if copies.contains(prompt.id.as_str()) => {}
+                None if copies.contains(prompt.id.0.as_str()) => {}
                 None => training.push(prompt),
             }
         }

@@ -1,60 +1,17 @@
-//! Rows to prompts: a template with `{placeholders}`, and where the answer is.
+//! Rows to problems: the recipe's template with `{placeholders}`, and where the answer is.
 //!
-//! Placeholders name columns, dotted for nested ones: `{question}`, `{extra_info.index}`. `{{`
-//! and `}}` are braces. A chat template is a list of messages with placeholders; a column may also
-//! hold the messages themselves.
+//! `{prompt}` is the column that holds the problem; every other placeholder names a column, dotted
+//! for nested ones: `{extra_info.index}`. `{{` and `}}` are braces. A problem's column may also hold
+//! the conversation itself, as a list of messages.
 
-use serde::{Deserialize, Serialize};
+use scalerl_recipe::PromptTemplate;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::question::lookup;
+use crate::problem::{Message, lookup};
 
-/// One message of a conversation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Message {
-    /// `system`, `user`, `assistant`; `plain` for text without a chat format.
-    pub role: String,
-    /// The text.
-    pub content: String,
-}
-
-/// How a row becomes a conversation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "lowercase")]
-pub enum PromptTemplate {
-    /// Text for a model without a chat format.
-    Plain(String),
-    /// Messages with placeholders.
-    Chat(Vec<Message>),
-    /// The column that holds a list of `{role, content}`.
-    Column(String),
-}
-
-impl Default for PromptTemplate {
-    fn default() -> Self {
-        Self::Chat(vec![Message { role: "user".to_owned(), content: "{prompt}".to_owned() }])
-    }
-}
-
-/// Where a row's answer is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct AnswerSource {
-    /// A template like that of a prompt, usually one column: `{answer}`. Empty: no answer.
-    pub template: String,
-    /// Only what follows the last occurrence of this mark, such as GSM8K's `####`.
-    pub after: String,
-    /// Take the content of the last `\boxed{}`, as in MATH's solutions.
-    pub boxed: bool,
-}
-
-impl Default for AnswerSource {
-    fn default() -> Self {
-        Self { template: "{answer}".to_owned(), after: String::new(), boxed: false }
-    }
-}
+/// What a placeholder of the recipe calls the problem, whatever its column is called.
+const PROBLEM: &str = "prompt";
 
 /// Why a row does not fill a template.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -68,15 +25,15 @@ pub enum TemplateError {
     #[error("the template has a single brace at character {at}; write {{{{ or }}}} for a brace")]
     LoneBrace { at: usize },
     /// A column that should hold messages.
-    #[error("column `{name}` is not a list of {{role, content}}")]
+    #[error("column `{name}` is a list, but not of {{role, content}}")]
     NotMessages { name: String },
     /// An answer without its mark.
     #[error("the answer has no {mark}")]
     NoMark { mark: String },
 }
 
-/// Fills `{name}` from the row.
-pub(crate) fn fill(template: &str, row: &Map<String, Value>) -> Result<String, TemplateError> {
+/// Fills `{name}` from the row; `{prompt}` is the column `problem`.
+fn fill(template: &str, problem: &str, row: &Map<String, Value>) -> Result<String, TemplateError> {
     let mut text = String::with_capacity(template.len());
     let mut chars = template.char_indices().peekable();
     while let Some((at, c)) = chars.next() {
@@ -89,7 +46,8 @@ pub(crate) fn fill(template: &str, row: &Map<String, Value>) -> Result<String, T
                 let rest = &template[at + 1..];
                 let end = rest.find(['{', '}']).filter(|end| rest[*end..].starts_with('}'));
                 let end = end.ok_or(TemplateError::LoneBrace { at })?;
-                text.push_str(&column(row, &rest[..end])?);
+                let name = if &rest[..end] == PROBLEM { problem } else { &rest[..end] };
+                text.push_str(&column(row, name)?);
                 while chars.next_if(|(next, _)| *next <= at + 1 + end).is_some() {}
             }
             '}' => return Err(TemplateError::LoneBrace { at }),
@@ -117,42 +75,67 @@ fn column(row: &Map<String, Value>, name: &str) -> Result<String, TemplateError>
     }
 }
 
-impl PromptTemplate {
-    /// The conversation of one row.
-    pub fn apply(&self, row: &Map<String, Value>) -> Result<Vec<Message>, TemplateError> {
-        match self {
-            Self::Plain(template) => {
-                Ok(vec![Message { role: "plain".to_owned(), content: fill(template, row)? }])
+/// The conversation of one row, whose problem is in `column`.
+pub(crate) fn messages(
+    template: &PromptTemplate,
+    column: &str,
+    row: &Map<String, Value>,
+) -> Result<Vec<Message>, TemplateError> {
+    let fill = |text: &str| fill(text, column, row);
+    match template {
+        PromptTemplate::Plain { template } => Ok(vec![Message::plain(fill(template)?)]),
+        PromptTemplate::Chat { system, user } => {
+            let mut messages = Vec::new();
+            if let Some(system) = system {
+                messages.push(Message::new("system", fill(system)?));
             }
-            Self::Chat(messages) => messages
-                .iter()
-                .map(|m| Ok(Message { role: m.role.clone(), content: fill(&m.content, row)? }))
-                .collect(),
-            Self::Column(name) => {
-                let bad = || TemplateError::NotMessages { name: name.clone() };
-                let value = lookup(row, name).ok_or_else(bad)?;
-                let messages: Vec<Message> =
-                    serde_json::from_value(value.clone()).map_err(|_| bad())?;
-                if messages.is_empty() { Err(bad()) } else { Ok(messages) }
+            match lookup(row, column) {
+                Some(Value::Array(turns)) if user == "{prompt}" => {
+                    messages.extend(conversation(column, turns)?);
+                }
+                _ => messages.push(Message::new("user", fill(user)?)),
             }
+            Ok(messages)
         }
     }
 }
 
-impl AnswerSource {
+/// The messages that a column holds.
+fn conversation(column: &str, turns: &[Value]) -> Result<Vec<Message>, TemplateError> {
+    let bad = || TemplateError::NotMessages { name: column.to_owned() };
+    let messages: Result<Vec<Message>, _> =
+        turns.iter().map(|turn| serde_json::from_value(turn.clone())).collect();
+    messages.ok().filter(|messages| !messages.is_empty()).ok_or_else(bad)
+}
+
+/// Where a row's answer is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AnswerColumn<'a> {
+    /// The column; empty where there is no answer, as for problems that tests judge.
+    pub(crate) name: &'a str,
+    /// Only what follows the last occurrence of this mark, such as GSM8K's `####`; empty for all.
+    pub(crate) after: &'a str,
+    /// Only what the last `\boxed{}` holds, as in MATH's solutions.
+    pub(crate) is_boxed: bool,
+}
+
+impl AnswerColumn<'_> {
     /// The answer of one row.
-    pub fn apply(&self, row: &Map<String, Value>) -> Result<String, TemplateError> {
-        let text = fill(&self.template, row)?;
-        if self.boxed {
+    pub(crate) fn read(&self, row: &Map<String, Value>) -> Result<String, TemplateError> {
+        if self.name.is_empty() {
+            return Ok(String::new());
+        }
+        let text = column(row, self.name)?;
+        if self.is_boxed {
             let content = crate::verify::math::last_boxed(&text);
             return content.ok_or(TemplateError::NoMark { mark: "\\boxed{}".to_owned() });
         }
         if self.after.is_empty() {
             return Ok(text.trim().to_owned());
         }
-        match text.rfind(&self.after) {
+        match text.rfind(self.after) {
             Some(at) => Ok(text[at + self.after.len()..].trim().to_owned()),
-            None => Err(TemplateError::NoMark { mark: self.after.clone() }),
+            None => Err(TemplateError::NoMark { mark: self.after.to_owned() }),
         }
     }
 }
@@ -169,29 +152,32 @@ mod tests {
 
     #[test]
     fn placeholders_are_columns_also_nested_ones() {
-        assert_eq!(fill("Q: {q} {{{n.x}}}", &row()).unwrap(), "Q: 1+1? {51}");
-        assert!(matches!(fill("{z}", &row()), Err(TemplateError::NoColumn { .. })));
-        assert!(matches!(fill("a {q", &row()), Err(TemplateError::LoneBrace { at: 2 })));
-        assert!(matches!(fill("a } b", &row()), Err(TemplateError::LoneBrace { at: 2 })));
+        let fill = |template: &str| fill(template, "q", &row());
+        assert_eq!(fill("Q: {prompt} {q} {{{n.x}}}").unwrap(), "Q: 1+1? 1+1? {51}");
+        assert!(matches!(fill("{z}"), Err(TemplateError::NoColumn { .. })));
+        assert!(matches!(fill("a {q"), Err(TemplateError::LoneBrace { at: 2 })));
+        assert!(matches!(fill("a } b"), Err(TemplateError::LoneBrace { at: 2 })));
     }
 
     #[test]
     fn answers_are_found_after_a_mark_or_in_a_box() {
-        let after = AnswerSource { template: "{a}".into(), after: "####".into(), boxed: false };
-        assert_eq!(after.apply(&row()).unwrap(), "2");
-        let boxed = AnswerSource { template: "{s}".into(), after: String::new(), boxed: true };
-        assert_eq!(boxed.apply(&row()).unwrap(), "\\frac{1}{2}");
-        let missing = AnswerSource { template: "{q}".into(), ..after };
-        assert!(matches!(missing.apply(&row()), Err(TemplateError::NoMark { .. })));
+        let after = AnswerColumn { name: "a", after: "####", is_boxed: false };
+        assert_eq!(after.read(&row()).unwrap(), "2");
+        let boxed = AnswerColumn { name: "s", after: "", is_boxed: true };
+        assert_eq!(boxed.read(&row()).unwrap(), "\\frac{1}{2}");
+        let missing = AnswerColumn { name: "q", ..after };
+        assert!(matches!(missing.read(&row()), Err(TemplateError::NoMark { .. })));
     }
 
     #[test]
     fn a_column_may_hold_the_conversation() {
-        let row = json!({"prompt": [{"role": "user", "content": "hi"}]});
-        let messages =
-            PromptTemplate::Column("prompt".into()).apply(row.as_object().unwrap()).unwrap();
-        assert_eq!(messages[0].content, "hi");
-        let error = PromptTemplate::Column("q".into()).apply(&self::row());
+        let row = json!({"prompt": [{"role": "user", "content": "hi"}], "bad": [1]});
+        let row = row.as_object().unwrap();
+        let chat =
+            PromptTemplate::Chat { system: Some("Be brief.".into()), user: "{prompt}".into() };
+        let found = messages(&chat, "prompt", row).unwrap();
+        assert_eq!(found, [Message::new("system", "Be brief."), Message::new("user", "hi")]);
+        let error = messages(&chat, "bad", row);
         assert!(matches!(error, Err(TemplateError::NotMessages { .. })));
     }
 }

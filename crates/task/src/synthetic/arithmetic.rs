@@ -8,16 +8,13 @@
 //!
 //! Noise makes a step wrong and goes on from the wrong value, as in the chain.
 
-use serde::{Deserialize, Serialize};
-
 use super::{
     Exercise, SftExample, SyntheticError, THINK_CLOSE, THINK_OPEN, check_range, check_share,
 };
 use crate::random::Random;
 
 /// Which operations occur.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operator {
     /// a + b.
     Add,
@@ -28,6 +25,13 @@ pub enum Operator {
 }
 
 impl Operator {
+    /// The operation of a sign.
+    pub(super) fn of(sign: &str) -> Option<Self> {
+        [Self::Add, Self::Subtract, Self::Multiply]
+            .into_iter()
+            .find(|operator| sign.chars().eq([operator.sign()]))
+    }
+
     fn sign(self) -> char {
         match self {
             Self::Add => '+',
@@ -38,9 +42,8 @@ impl Operator {
 }
 
 /// Settings of multi-digit arithmetic.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ArithmeticConfig {
+#[derive(Debug, Clone, PartialEq)]
+pub struct Arithmetic {
     /// Fewest and most digits of an operand.
     pub digits: (u32, u32),
     /// Operations, equally often.
@@ -49,7 +52,7 @@ pub struct ArithmeticConfig {
     pub noise: f64,
 }
 
-impl Default for ArithmeticConfig {
+impl Default for Arithmetic {
     fn default() -> Self {
         Self {
             digits: (2, 5),
@@ -59,13 +62,13 @@ impl Default for ArithmeticConfig {
     }
 }
 
-struct Problem {
+struct Operation {
     a: u64,
     b: u64,
     operator: Operator,
 }
 
-impl Problem {
+impl Operation {
     fn prompt(&self) -> String {
         format!("{}{}{}={THINK_OPEN}", self.a, self.operator.sign(), self.b)
     }
@@ -79,7 +82,7 @@ impl Problem {
     }
 }
 
-impl ArithmeticConfig {
+impl Arithmetic {
     pub(crate) fn validate(&self) -> Result<(), SyntheticError> {
         // Products of two nine-digit numbers fit 64 bits.
         check_range("digits", self.digits.0, self.digits.1, 9)?;
@@ -90,7 +93,7 @@ impl ArithmeticConfig {
         check_share("noise", self.noise)
     }
 
-    fn draw(&self, random: &mut Random) -> Problem {
+    fn draw(&self, random: &mut Random) -> Operation {
         let operator = *random.pick(&self.operators);
         let number = |random: &mut Random| {
             let digits = random.between(i64::from(self.digits.0), i64::from(self.digits.1));
@@ -101,31 +104,31 @@ impl ArithmeticConfig {
         if operator == Operator::Subtract && a < b {
             (a, b) = (b, a);
         }
-        Problem { a, b, operator }
+        Operation { a, b, operator }
     }
 
     pub(crate) fn exercise(&self, seed: u64, index: u64) -> Exercise {
-        let problem = self.draw(&mut Random::for_index(seed, "arithmetic", index));
+        let operation = self.draw(&mut Random::for_index(seed, "arithmetic", index));
         Exercise {
-            prompt: problem.prompt(),
-            answer: problem.value().to_string(),
+            prompt: operation.prompt(),
+            answer: operation.value().to_string(),
             fields: serde_json::Map::new(),
         }
     }
 
     pub(crate) fn sft_example(&self, seed: u64, index: u64) -> SftExample {
-        let problem = self.draw(&mut Random::for_index(seed, "arithmetic sft", index));
+        let operation = self.draw(&mut Random::for_index(seed, "arithmetic sft", index));
         let mut slips = Random::for_index(seed, "arithmetic slips", index);
         let mut slip = |value: u64| {
             if slips.chance(self.noise) { value / 10 * 10 + slips.below(10) } else { value }
         };
-        let (steps, answer) = match problem.operator {
-            Operator::Add => add(problem.a, problem.b, &mut slip),
-            Operator::Subtract => subtract(problem.a, problem.b, &mut slip),
-            Operator::Multiply => multiply(problem.a, problem.b, &mut slip),
+        let (steps, answer) = match operation.operator {
+            Operator::Add => add(operation.a, operation.b, &mut slip),
+            Operator::Subtract => subtract(operation.a, operation.b, &mut slip),
+            Operator::Multiply => multiply(operation.a, operation.b, &mut slip),
         };
         let completion = format!("{}{THINK_CLOSE}{answer}", steps.join(";"));
-        SftExample { prompt: problem.prompt(), completion }
+        SftExample { prompt: operation.prompt(), completion }
     }
 }
 

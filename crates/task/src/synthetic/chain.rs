@@ -9,8 +9,6 @@
 //! random digit with probability `noise` and go on from there; a share `cut` of the traces stops at
 //! a random token and is followed by the true answer, which teaches to answer when interrupted.
 
-use serde::{Deserialize, Serialize};
-
 use super::{
     Exercise, SftExample, SyntheticError, THINK_CLOSE, THINK_OPEN, check_range, check_share,
 };
@@ -23,23 +21,20 @@ pub const VOCABULARY: [&str; 21] = [
 ];
 
 /// Settings of the chain.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ChainConfig {
-    /// Fewest and most operations of a prompt.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Chain {
+    /// Fewest and most operations.
     pub operations: (u32, u32),
-    /// Fewest and most operations of an SFT example.
-    pub sft_operations: (u32, u32),
     /// Chance that a step of an SFT trace is wrong.
     pub noise: f64,
     /// Share of SFT traces that are cut.
     pub cut: f64,
 }
 
-impl Default for ChainConfig {
-    /// Measured to leave room for RL: docs/tasks.md.
+impl Default for Chain {
+    /// Measured to leave room for RL.
     fn default() -> Self {
-        Self { operations: (2, 7), sft_operations: (1, 6), noise: 0.15, cut: 0.1 }
+        Self { operations: (2, 7), noise: 0.15, cut: 0.1 }
     }
 }
 
@@ -71,10 +66,9 @@ fn prompt(start: u8, operations: &[Operation]) -> String {
     format!("{text}={THINK_OPEN}")
 }
 
-impl ChainConfig {
+impl Chain {
     pub(crate) fn validate(&self) -> Result<(), SyntheticError> {
         check_range("operations", self.operations.0, self.operations.1, 1_000)?;
-        check_range("sft_operations", self.sft_operations.0, self.sft_operations.1, 1_000)?;
         check_share("noise", self.noise)?;
         check_share("cut", self.cut)
     }
@@ -90,7 +84,7 @@ impl ChainConfig {
 
     pub(crate) fn sft_example(&self, seed: u64, index: u64) -> SftExample {
         let mut random = Random::for_index(seed, "chain sft", index);
-        let (start, operations) = draw(&mut random, self.sft_operations);
+        let (start, operations) = draw(&mut random, self.operations);
         let truth = operations.iter().fold(start, |value, operation| apply(value, *operation));
         let mut value = start;
         let mut steps = Vec::with_capacity(operations.len());
@@ -127,31 +121,15 @@ pub fn evaluate(prompt: &str) -> Option<u8> {
     })
 }
 
-/// The token ids of a text of this task; `None` when a character is no token.
-pub fn encode(text: &str) -> Option<Vec<u32>> {
-    let mut ids = Vec::new();
-    let mut rest = text;
-    while !rest.is_empty() {
-        // Tags first: none of them begins with another token.
-        let id = VOCABULARY.iter().position(|token| rest.starts_with(token))?;
-        rest = &rest[VOCABULARY[id].len()..];
-        ids.push(id as u32);
-    }
-    Some(ids)
-}
-
-/// The text of token ids; `None` when an id is none of this vocabulary.
-pub fn decode(ids: &[u32]) -> Option<String> {
-    ids.iter().map(|id| VOCABULARY.get(*id as usize).copied()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answer::Answer;
     use crate::outcome::Outcome;
-    use crate::question::Question;
-    use crate::synthetic::SyntheticConfig;
-    use crate::verifier::Verifier;
+    use crate::problem::Problem;
+    use crate::synthetic::Synthetic;
+    use crate::verifier::Verifier as _;
+    use scalerl_recipe::Format;
 
     #[test]
     fn chains_are_evaluated_left_to_right_modulo_ten() {
@@ -162,8 +140,8 @@ mod tests {
 
     #[test]
     fn only_one_right_digit_after_the_first_close_is_right() {
-        let task = SyntheticConfig::Chain(ChainConfig::default());
-        let question = Question::with_answer("9");
+        let task = Synthetic::Chain(Chain::default());
+        let problem = Problem::with_answer("9");
         for (completion, outcome) in [
             ("3+5=8;8*2=6;6-7=9</think>9", Outcome::Correct),
             ("</think>9<eos>", Outcome::Correct),
@@ -172,26 +150,29 @@ mod tests {
             ("</think>8</think>9", Outcome::Incorrect),
             ("3+5=9", Outcome::Incorrect),
         ] {
-            assert_eq!(task.verify(&question, completion), outcome, "{completion}");
+            let answer = Answer::cut(&Format::default(), completion);
+            let found =
+                answer.text().map_or(Outcome::Incorrect, |_| task.verify(&problem, &answer));
+            assert_eq!(found, outcome, "{completion}");
         }
     }
 
     #[test]
     fn lengths_are_those_of_the_description() {
-        let config = ChainConfig { noise: 0.0, cut: 0.0, ..ChainConfig::default() };
+        let config = Chain { noise: 0.0, cut: 0.0, ..Chain::default() };
         for index in 0..50 {
             let example = config.sft_example(1, index);
             let n = (example.prompt.len() - "0=<think>".len()) / 2;
             let thinking = example.completion.split(THINK_CLOSE).next().unwrap();
             assert_eq!(thinking.len(), 6 * n - 1);
-            // With <bos> the prompt has 2n + 4 tokens.
-            assert_eq!(encode(&format!("<bos>{}", example.prompt)).unwrap().len(), 2 * n + 4);
+            // With <bos> and one token for the tag the prompt has 2n + 4 tokens.
+            assert_eq!(example.prompt.len() - THINK_OPEN.len() + 2, 2 * n + 4);
         }
     }
 
     #[test]
     fn about_a_tenth_of_the_traces_is_cut_and_ends_in_the_truth() {
-        let config = ChainConfig { noise: 0.0, cut: 0.1, ..ChainConfig::default() };
+        let config = Chain { noise: 0.0, cut: 0.1, ..Chain::default() };
         let mut cut = 0;
         for index in 0..2_000 {
             let example = config.sft_example(2, index);
@@ -202,15 +183,5 @@ mod tests {
         }
         // Five standard deviations around 200.
         assert!((133..267).contains(&cut), "{cut}");
-    }
-
-    #[test]
-    fn text_becomes_tokens_and_back() {
-        let text = "<bos>3+5=<think>3+5=8</think>8<eos>";
-        let ids = encode(text).unwrap();
-        assert_eq!(ids.len(), 14);
-        assert_eq!(decode(&ids).unwrap(), text);
-        assert_eq!(encode("3 + 5"), None);
-        assert_eq!(decode(&[21]), None);
     }
 }

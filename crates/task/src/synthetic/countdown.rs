@@ -7,21 +7,19 @@
 //! A target is made by combining the numbers at random, so every exercise has a solution; only
 //! whole, positive values occur on the way. Harder with more numbers and a wider range.
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{
     Exercise, SftExample, SyntheticError, THINK_CLOSE, THINK_OPEN, check_range, check_share,
 };
 use crate::outcome::Outcome;
-use crate::question::Question;
+use crate::problem::Problem;
 use crate::random::Random;
 use crate::verify::countdown::reaches;
 
 /// Settings of countdown.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct CountdownConfig {
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Countdown {
     /// Fewest and most numbers.
     pub numbers: (u32, u32),
     /// Largest number.
@@ -32,7 +30,7 @@ pub struct CountdownConfig {
     pub noise: f64,
 }
 
-impl Default for CountdownConfig {
+impl Default for Countdown {
     fn default() -> Self {
         Self { numbers: (3, 4), largest_number: 99, largest_target: 99, noise: 0.15 }
     }
@@ -55,7 +53,7 @@ fn combine(a: i64, operator: char, b: i64) -> Option<i64> {
     }
 }
 
-impl CountdownConfig {
+impl Countdown {
     pub(crate) fn validate(&self) -> Result<(), SyntheticError> {
         check_range("numbers", self.numbers.0.max(1), self.numbers.1, 8)?;
         if self.numbers.0 < 2 {
@@ -111,13 +109,13 @@ impl CountdownConfig {
     }
 }
 
-/// Whether the expression reaches the question's target.
-pub(crate) fn verify(question: &Question, answer: &str) -> Outcome {
-    let numbers: Option<Vec<i64>> = question
+/// Whether the expression reaches the problem's target.
+pub(crate) fn verify(problem: &Problem, answer: &str) -> Outcome {
+    let numbers: Option<Vec<i64>> = problem
         .field("nums")
         .and_then(Value::as_array)
         .and_then(|items| items.iter().map(Value::as_i64).collect());
-    match (numbers, question.field("target").and_then(Value::as_i64)) {
+    match (numbers, problem.field("target").and_then(Value::as_i64)) {
         (Some(numbers), Some(target)) => Outcome::of(reaches(answer, &numbers, target, true)),
         _ => Outcome::error("the prompt has no `nums` and `target`"),
     }

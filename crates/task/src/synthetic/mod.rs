@@ -17,13 +17,17 @@ pub mod countdown;
 use std::collections::HashSet;
 use std::io::Write;
 
+use scalerl_recipe::{DataSource, WarmUpExamples};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::data::{Message, Prompt};
+use crate::answer::Answer;
 use crate::outcome::Outcome;
-use crate::question::Question;
+use crate::problem::Problem;
 use crate::verifier::Verifier;
+use arithmetic::{Arithmetic, Operator};
+use chain::Chain;
+use countdown::Countdown;
 
 /// Opens the thinking; the last thing of every synthetic prompt.
 pub const THINK_OPEN: &str = "<think>";
@@ -59,16 +63,15 @@ pub struct SftExample {
     pub completion: String,
 }
 
-/// A task without data, as in a recipe.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "lowercase")]
-pub enum SyntheticConfig {
+/// A task without data.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Synthetic {
     /// Chained arithmetic modulo 10.
-    Chain(chain::ChainConfig),
+    Chain(Chain),
     /// Multi-digit arithmetic.
-    Arithmetic(arithmetic::ArithmeticConfig),
+    Arithmetic(Arithmetic),
     /// Reach a target from given numbers.
-    Countdown(countdown::CountdownConfig),
+    Countdown(Countdown),
 }
 
 /// Why a task cannot be made.
@@ -88,7 +91,7 @@ impl SyntheticError {
     /// What to try next, printed by the CLI as a `hint:` line.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::BadSetting { .. } => "see docs/tasks.md for the settings of each task",
+            Self::BadSetting { .. } => "docs/recipe-reference.md has the settings of each source",
             Self::TooFew { .. } => "ask for fewer prompts, or make the task harder",
         }
     }
@@ -114,7 +117,64 @@ pub(crate) fn check_share(key: &'static str, share: f64) -> Result<(), Synthetic
     Err(SyntheticError::BadSetting { key, problem: format!("{share} is not within 0 and 1") })
 }
 
-impl SyntheticConfig {
+/// The operations of a list of signs; the recipe has checked them.
+fn operators(signs: &[String]) -> Vec<Operator> {
+    signs.iter().filter_map(|sign| Operator::of(sign)).collect()
+}
+
+impl Synthetic {
+    /// The task a recipe's data set names; `None` for files.
+    pub fn of_source(source: &DataSource) -> Option<Self> {
+        match source {
+            DataSource::Files { .. } => None,
+            DataSource::Chain { min_steps, max_steps, .. } => {
+                let operations = (*min_steps, *max_steps);
+                Some(Self::Chain(Chain { operations, ..Chain::default() }))
+            }
+            DataSource::Arithmetic { min_digits, max_digits, operations, .. } => {
+                Some(Self::Arithmetic(Arithmetic {
+                    digits: (*min_digits, *max_digits),
+                    operators: operators(operations),
+                    ..Arithmetic::default()
+                }))
+            }
+            DataSource::Countdown { min_numbers, max_numbers, max_value, .. } => {
+                Some(Self::Countdown(Countdown {
+                    numbers: (*min_numbers, *max_numbers),
+                    largest_number: *max_value,
+                    ..Countdown::default()
+                }))
+            }
+        }
+    }
+
+    /// The task that examples of a warm-up are drawn from; `None` where there are none or they are
+    /// read.
+    pub fn of_warm_up(examples: &WarmUpExamples) -> Option<Self> {
+        match examples {
+            WarmUpExamples::None | WarmUpExamples::File { .. } => None,
+            WarmUpExamples::Chain { min_steps, max_steps, noise, cut } => {
+                let operations = (*min_steps, *max_steps);
+                Some(Self::Chain(Chain { operations, noise: *noise, cut: *cut }))
+            }
+            WarmUpExamples::Arithmetic { min_digits, max_digits, operations, noise } => {
+                Some(Self::Arithmetic(Arithmetic {
+                    digits: (*min_digits, *max_digits),
+                    operators: operators(operations),
+                    noise: *noise,
+                }))
+            }
+            WarmUpExamples::Countdown { min_numbers, max_numbers, max_value, noise } => {
+                Some(Self::Countdown(Countdown {
+                    numbers: (*min_numbers, *max_numbers),
+                    largest_number: *max_value,
+                    noise: *noise,
+                    ..Countdown::default()
+                }))
+            }
+        }
+    }
+
     /// Checks what the types cannot.
     pub fn validate(&self) -> Result<(), SyntheticError> {
         match self {
@@ -162,38 +222,36 @@ impl SyntheticConfig {
         }
     }
 
-    /// `count` prompts, no two alike.
-    pub fn prompts(&self, seed: u64, count: usize) -> Result<Vec<Prompt>, SyntheticError> {
+    /// `count` problems of the data set `name`, no two alike.
+    pub fn problems(
+        &self,
+        name: &str,
+        seed: u64,
+        count: usize,
+    ) -> Result<Vec<Problem>, SyntheticError> {
         self.validate()?;
         let mut seen = HashSet::new();
-        let mut prompts = Vec::with_capacity(count);
-        // Small tasks run out of different prompts: ten tries for each is a clear enough sign.
+        let mut problems = Vec::new();
+        let mut repeats = 0;
+        // Small tasks run out of different prompts: ten tries for each is a clear enough sign, and
+        // so is a long row of nothing new.
         for index in 0..(count as u64).saturating_mul(10) {
-            if prompts.len() == count {
+            if problems.len() == count || repeats > 10_000 + 20 * problems.len() {
                 break;
             }
-            let exercise = self.exercise(seed, index);
-            if !seen.insert(exercise.prompt.clone()) {
+            let Exercise { prompt, answer, fields } = self.exercise(seed, index);
+            if !seen.insert(prompt.clone()) {
+                repeats += 1;
                 continue;
             }
-            prompts.push(Prompt {
-                id: format!("{}/{seed}-{index}", self.name()),
-                dataset: self.name().to_owned(),
-                messages: vec![Message {
-                    role: "plain".to_owned(),
-                    content: exercise.prompt.clone(),
-                }],
-                question: Question {
-                    prompt: exercise.prompt,
-                    answer: exercise.answer,
-                    fields: exercise.fields,
-                },
-            });
+            repeats = 0;
+            let problem = Problem::plain(prompt, answer).named(name, format!("{seed}-{index}"));
+            problems.push(Problem { fields, ..problem });
         }
-        if prompts.len() < count {
-            return Err(SyntheticError::TooFew { wanted: count, found: prompts.len() });
+        if problems.len() < count {
+            return Err(SyntheticError::TooFew { wanted: count, found: problems.len() });
         }
-        Ok(prompts)
+        Ok(problems)
     }
 
     /// Writes SFT examples as JSONL with `prompt` and `completion`.
@@ -207,17 +265,15 @@ impl SyntheticConfig {
 }
 
 /// The exact verifier of a synthetic task.
-impl Verifier for SyntheticConfig {
-    fn verify(&self, question: &Question, completion: &str) -> Outcome {
-        let Some((_, answer)) = completion.split_once(THINK_CLOSE) else {
-            return Outcome::Incorrect;
-        };
-        let answer = answer.strip_suffix("<eos>").unwrap_or(answer);
+impl Verifier for Synthetic {
+    fn verify(&self, problem: &Problem, answer: &Answer) -> Outcome {
+        let text = answer.text().unwrap_or_default();
+        let text = text.strip_suffix(END).unwrap_or(text);
         match self {
             // Exactly the digit: these models emit no blanks, and a second digit is a wrong answer.
-            Self::Chain(_) => Outcome::of(answer == question.answer),
-            Self::Arithmetic(_) => Outcome::of(answer.trim() == question.answer),
-            Self::Countdown(_) => countdown::verify(question, answer),
+            Self::Chain(_) => Outcome::of(text == problem.answer),
+            Self::Arithmetic(_) => Outcome::of(text.trim() == problem.answer),
+            Self::Countdown(_) => countdown::verify(problem, text),
         }
     }
 }
@@ -225,12 +281,13 @@ impl Verifier for SyntheticConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use scalerl_recipe::Format;
 
-    fn all() -> Vec<SyntheticConfig> {
+    fn all() -> Vec<Synthetic> {
         vec![
-            SyntheticConfig::Chain(chain::ChainConfig::default()),
-            SyntheticConfig::Arithmetic(arithmetic::ArithmeticConfig::default()),
-            SyntheticConfig::Countdown(countdown::CountdownConfig::default()),
+            Synthetic::Chain(Chain::default()),
+            Synthetic::Arithmetic(Arithmetic::default()),
+            Synthetic::Countdown(Countdown::default()),
         ]
     }
 
@@ -242,8 +299,8 @@ mod tests {
             for index in 0..300 {
                 let (noisy, right) = (task.sft_example(11, index), quiet.sft_example(11, index));
                 // The exercise of an SFT example is found again from its prompt.
-                let question = question_of(&quiet, &right.prompt);
-                let verdict = |c: &str| quiet.verify(&question, c);
+                let problem = problem_of(&quiet, &right.prompt);
+                let verdict = |c: &str| quiet.verify(&problem, &Answer::cut(&Format::default(), c));
                 assert_eq!(verdict(&right.completion), Outcome::Correct, "{right:?}");
                 if noisy.prompt == right.prompt {
                     wrong += usize::from(verdict(&noisy.completion) == Outcome::Incorrect);
@@ -253,38 +310,30 @@ mod tests {
         }
     }
 
-    fn without_noise(task: &SyntheticConfig) -> SyntheticConfig {
+    fn without_noise(task: &Synthetic) -> Synthetic {
         match task.clone() {
-            SyntheticConfig::Chain(c) => {
-                SyntheticConfig::Chain(chain::ChainConfig { noise: 0.0, ..c })
-            }
-            SyntheticConfig::Arithmetic(c) => {
-                SyntheticConfig::Arithmetic(arithmetic::ArithmeticConfig { noise: 0.0, ..c })
-            }
-            SyntheticConfig::Countdown(c) => {
-                SyntheticConfig::Countdown(countdown::CountdownConfig { noise: 0.0, ..c })
-            }
+            Synthetic::Chain(c) => Synthetic::Chain(Chain { noise: 0.0, ..c }),
+            Synthetic::Arithmetic(c) => Synthetic::Arithmetic(Arithmetic { noise: 0.0, ..c }),
+            Synthetic::Countdown(c) => Synthetic::Countdown(Countdown { noise: 0.0, ..c }),
         }
     }
 
-    fn question_of(task: &SyntheticConfig, prompt: &str) -> Question {
+    fn problem_of(task: &Synthetic, prompt: &str) -> Problem {
         let (answer, fields) = match task {
-            SyntheticConfig::Chain(_) => (chain::evaluate(prompt).unwrap().to_string(), None),
-            SyntheticConfig::Arithmetic(_) => {
-                (arithmetic::evaluate(prompt).unwrap().to_string(), None)
-            }
-            SyntheticConfig::Countdown(_) => (String::new(), countdown::read_prompt(prompt)),
+            Synthetic::Chain(_) => (chain::evaluate(prompt).unwrap().to_string(), None),
+            Synthetic::Arithmetic(_) => (arithmetic::evaluate(prompt).unwrap().to_string(), None),
+            Synthetic::Countdown(_) => (String::new(), countdown::read_prompt(prompt)),
         };
-        Question { prompt: prompt.to_owned(), answer, fields: fields.unwrap_or_default() }
+        Problem { fields: fields.unwrap_or_default(), ..Problem::plain(prompt, answer) }
     }
 
     #[test]
     fn prompts_are_distinct_and_the_same_for_a_seed() {
         for task in all() {
-            let prompts = task.prompts(3, 200).unwrap();
-            assert_eq!(prompts, task.prompts(3, 200).unwrap());
-            assert_ne!(prompts[0], task.prompts(4, 200).unwrap()[0]);
-            let texts: HashSet<String> = prompts.iter().map(Prompt::text).collect();
+            let problems = task.problems("d", 3, 200).unwrap();
+            assert_eq!(problems, task.problems("d", 3, 200).unwrap());
+            assert_ne!(problems[0], task.problems("d", 4, 200).unwrap()[0]);
+            let texts: HashSet<String> = problems.iter().map(Problem::text).collect();
             assert_eq!(texts.len(), 200);
         }
     }
@@ -307,19 +356,18 @@ mod tests {
 
     #[test]
     fn a_task_without_enough_prompts_says_so() {
-        let tiny = chain::ChainConfig { operations: (1, 1), ..chain::ChainConfig::default() };
-        let error = SyntheticConfig::Chain(tiny).prompts(1, 100_000).unwrap_err();
-        assert!(matches!(error, SyntheticError::TooFew { found: 270, .. }), "{error}");
+        let tiny = Chain { operations: (1, 1), ..Chain::default() };
+        // Nothing is made for a number that is only asked for.
+        for wanted in [100_000, usize::MAX] {
+            let error = Synthetic::Chain(tiny).problems("d", 1, wanted).unwrap_err();
+            assert!(matches!(error, SyntheticError::TooFew { found: 270, .. }), "{error}");
+        }
     }
 
     #[test]
-    fn settings_come_from_toml_and_are_checked() {
-        let text = "type = \"chain\"\noperations = [2, 7]\nnoise = 0.2\n";
-        let config: SyntheticConfig = toml::from_str(text).unwrap();
-        assert!(config.validate().is_ok());
-        let bad: SyntheticConfig =
-            toml::from_str("type = \"chain\"\noperations = [5, 2]\n").unwrap();
-        assert!(bad.validate().unwrap_err().to_string().starts_with("operations: 5 to 2"));
-        assert!(toml::from_str::<SyntheticConfig>("type = \"chain\"\nnoize = 1\n").is_err());
+    fn settings_are_checked() {
+        let backwards = Chain { operations: (5, 2), ..Chain::default() };
+        let error = Synthetic::Chain(backwards).validate().unwrap_err();
+        assert!(error.to_string().starts_with("operations: 5 to 2"), "{error}");
     }
 }

@@ -4,39 +4,45 @@
 //! row:
 //!
 //! ```text
-//! ["assert add(1, 2) == 3", …]  or one string   run after the program, in the same interpreter
+//! ["assert add(1, 2) == 3", …]  or one string   statements, run by a judge elsewhere (`code/`)
 //! [{"input": "1 2\n", "output": "3\n"}, …]        a run each, standard output compared
 //! ```
 //!
-//! A program that fails a test, raises, runs out of its time or memory, or floods its output is
-//! wrong. A sandbox that does not start is an error. A program shares the interpreter with
-//! assertions and could tamper with them; input/output tests are judged from outside.
+//! Both are judged from outside: a program never sees what its answers are compared with. One that
+//! fails a test, raises, runs out of its time or memory, or floods its output is wrong. A sandbox
+//! that does not start, or tests that no program could pass or fail, are errors.
 
-use serde::{Deserialize, Serialize};
+mod assertions;
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
 use serde_json::Value;
 
+use crate::answer::Answer;
 use crate::outcome::Outcome;
-use crate::process::{Ending, Finished};
-use crate::question::Question;
-use crate::sandbox::{STARTED, Sandbox, SandboxLimits};
-use crate::verifier::{Verifier, VerifierError};
+use crate::problem::Problem;
+use crate::process::{Ending, Finished, Streams};
+use crate::sandbox::{START, Sandbox, SandboxLimits, SandboxRun, last_line};
+use crate::verifier::{LONGEST_S, Verifier, VerifierError};
 
 /// What a user writes to run programs without a sandbox.
 pub const UNSANDBOXED_CONSENT: &str =
     "I understand that programs written by a model will run on this machine without a sandbox";
 
 /// Options of the `code` verifier.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct CodeOptions {
     /// Where the row holds the tests, as a dotted path.
     pub tests: String,
     /// The interpreter; `/usr/bin/python3` is tried when it does not work inside the sandbox.
     pub python: String,
-    /// Limits of one run.
+    /// What a program may use.
     pub limits: SandboxLimits,
     /// Most input/output tests that are run, from the first.
     pub most_tests: usize,
+    /// Whether the score is the share of tests passed.
+    pub partial_credit: bool,
     /// Exactly [`UNSANDBOXED_CONSENT`] to run without a sandbox. Empty: refuse.
     pub allow_unsandboxed: String,
 }
@@ -48,6 +54,7 @@ impl Default for CodeOptions {
             python: "python3".to_owned(),
             limits: SandboxLimits::default(),
             most_tests: 20,
+            partial_credit: false,
             allow_unsandboxed: String::new(),
         }
     }
@@ -60,16 +67,38 @@ pub struct CodeVerifier {
     sandbox: Sandbox,
 }
 
-/// Printed by the last line of an assertion run; a program that ends early does not print it.
-const PASSED: &str = "scalerl-all-tests-passed";
+/// How many of its tests a program passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct TestsPassed {
+    /// Tests passed.
+    pub passed: usize,
+    /// Tests there are; at least one.
+    pub total: usize,
+}
+
+/// When to stop testing a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// Its verdict is known.
+    FirstFailure,
+    /// All tests were run.
+    TheEnd,
+}
+
+/// For killing what overstayed and removing what it left.
+const CLEAN_UP: Duration = Duration::from_secs(3);
 
 impl CodeVerifier {
     /// Finds a sandbox and tries it out.
     pub fn try_new(options: CodeOptions) -> Result<Self, VerifierError> {
         let limits = options.limits;
-        if !(limits.time_s.is_finite() && limits.time_s > 0.0) {
-            let problem = format!("{} is no time to run", limits.time_s);
-            return Err(VerifierError::BadOption { key: "limits.time_s", problem });
+        for (key, seconds) in
+            [("limits.time_s", limits.time_s), ("limits.time_per_test_s", limits.time_per_test_s)]
+        {
+            if !(seconds > 0.0 && seconds <= LONGEST_S) {
+                let problem = format!("{seconds} s is no time to run");
+                return Err(VerifierError::BadOption { key, problem });
+            }
         }
         let consent = options.allow_unsandboxed.trim();
         if !consent.is_empty() && consent != UNSANDBOXED_CONSENT {
@@ -77,64 +106,102 @@ impl CodeVerifier {
                 format!("to run without a sandbox write exactly \"{UNSANDBOXED_CONSENT}\"");
             return Err(VerifierError::BadOption { key: "allow_unsandboxed", problem });
         }
-        let sandbox = match Sandbox::find(&options.python) {
-            Err(_) if consent == UNSANDBOXED_CONSENT => Sandbox::without_walls(&options.python),
+        let sandbox = match Sandbox::find(&options.python, limits) {
+            Err(_) if consent == UNSANDBOXED_CONSENT => {
+                Sandbox::without_walls(&options.python, limits)
+            }
             found => found,
         };
         let sandbox = sandbox.map_err(|problem| VerifierError::NoSandbox { problem })?;
         Ok(Self { options, sandbox })
     }
 
-    fn run(&self, program: &str, input: &str) -> Result<Finished, Outcome> {
-        let finished = self
-            .sandbox
-            .run(program, input.as_bytes(), self.options.limits)
-            .map_err(|error| Outcome::error(format!("the sandbox cannot be started: {error}")))?;
-        let has_started = finished.stderr.windows(STARTED.len()).any(|part| part == STARTED);
-        if !has_started {
-            let stderr = String::from_utf8_lossy(&finished.stderr);
-            let last = stderr.trim().lines().next_back().unwrap_or("no message").to_owned();
-            return Err(Outcome::error(format!("the sandbox did not start: {last}")));
+    /// The same verifier as on a machine where no cgroup is ours; for tests of what then holds.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn without_cgroup(self) -> Self {
+        Self { sandbox: self.sandbox.without_cgroup(), ..self }
+    }
+
+    /// Runs all tests and counts: for rewards that grow with the share of tests passed. Where there
+    /// is no verdict, the outcome says why.
+    pub fn tests_passed(&self, problem: &Problem, answer: &Answer) -> Result<TestsPassed, Outcome> {
+        self.judge(problem, answer, Until::TheEnd)
+    }
+
+    fn judge(
+        &self,
+        problem: &Problem,
+        answer: &Answer,
+        until: Until,
+    ) -> Result<TestsPassed, Outcome> {
+        let tests = problem.field(&self.options.tests).and_then(read_tests).ok_or_else(|| {
+            Outcome::error(format!("the row has no tests at `{}`", self.options.tests))
+        })?;
+        let program = program_of(answer.text().unwrap_or_default());
+        match &tests {
+            Tests::Assertions(text) => self.assertions(program, text, until),
+            Tests::Cases(cases) => self.outputs(program, cases, until),
         }
-        Ok(finished)
     }
 
-    fn assertions(&self, program: &str, tests: &str) -> Result<bool, Outcome> {
-        // `exit()` in the program must not skip the tests.
-        let whole = format!("{program}\n\n{tests}\n\nprint('\\n{PASSED}', flush=True)\n");
-        let finished = self.run(&whole, "")?;
-        let stdout = String::from_utf8_lossy(&finished.stdout);
-        Ok(finished.ending == Ending::Exited
-            && finished.status.success()
-            && stdout.trim_end().lines().next_back() == Some(PASSED))
-    }
-
-    fn outputs(&self, program: &str, cases: &[(String, String)]) -> Result<bool, Outcome> {
-        for (input, wanted) in cases.iter().take(self.options.most_tests) {
-            let finished = self.run(program, input)?;
-            let is_right = finished.ending == Ending::Exited
-                && finished.status.success()
-                && same_output(&String::from_utf8_lossy(&finished.stdout), wanted);
-            if !is_right {
-                return Ok(false);
+    fn outputs(
+        &self,
+        program: &str,
+        cases: &[(String, String)],
+        until: Until,
+    ) -> Result<TestsPassed, Outcome> {
+        let limits = self.options.limits;
+        let cases = &cases[..cases.len().min(self.options.most_tests.max(1))];
+        let end = Instant::now() + Duration::from_secs_f64(limits.time_s);
+        let mut passed = 0;
+        for (input, wanted) in cases {
+            let left = end.saturating_duration_since(Instant::now());
+            let time = left.min(Duration::from_secs_f64(limits.time_per_test_s));
+            let is_right = !time.is_zero() && {
+                let input = Streams::Collected(input.as_bytes());
+                let run = self.sandbox.start(&[("program.py", program)], input, time);
+                let finished = started(run.and_then(SandboxRun::wait))?;
+                finished.ending == Ending::Exited
+                    && finished.status.success()
+                    && same_output(&String::from_utf8_lossy(&finished.stdout), wanted)
+            };
+            passed += usize::from(is_right);
+            if !is_right && until == Until::FirstFailure {
+                break;
             }
         }
-        Ok(true)
+        Ok(TestsPassed { passed, total: cases.len() })
     }
 }
 
+/// Tells a program that was wrong from a sandbox that never came to it.
+fn started(finished: std::io::Result<Finished>) -> Result<Finished, Outcome> {
+    let finished = finished
+        .map_err(|error| Outcome::error(format!("the sandbox cannot be started: {error}")))?;
+    if finished.ending == Ending::NotStarted {
+        let last = last_line(&finished.stderr).unwrap_or_else(|| "no message".to_owned());
+        return Err(Outcome::error(format!("the sandbox did not start: {last}")));
+    }
+    Ok(finished)
+}
+
 impl Verifier for CodeVerifier {
-    fn verify(&self, question: &Question, completion: &str) -> Outcome {
-        let Some(tests) = question.field(&self.options.tests).and_then(read_tests) else {
-            let path = &self.options.tests;
-            return Outcome::error(format!("the row has no tests at `{path}`"));
-        };
-        let program = program_of(completion);
-        let judged = match &tests {
-            Tests::Assertions(text) => self.assertions(program, text),
-            Tests::Cases(cases) => self.outputs(program, cases),
-        };
-        judged.map_or_else(|outcome| outcome, Outcome::of)
+    fn verify(&self, problem: &Problem, answer: &Answer) -> Outcome {
+        let is_partial = self.options.partial_credit;
+        let until = if is_partial { Until::TheEnd } else { Until::FirstFailure };
+        match self.judge(problem, answer, until) {
+            Err(outcome) => outcome,
+            Ok(TestsPassed { passed, total }) if is_partial => {
+                Outcome::Scored { score: passed as f64 / total as f64, is_correct: passed == total }
+            }
+            Ok(TestsPassed { passed, total }) => Outcome::of(passed == total),
+        }
+    }
+
+    fn longest(&self) -> Option<Duration> {
+        let time = Duration::from_secs_f64(self.options.limits.time_s);
+        Some(START.within + time + CLEAN_UP)
     }
 }
 
@@ -167,8 +234,7 @@ fn read_tests(value: &Value) -> Option<Tests> {
 }
 
 /// The last fenced block, or all of it.
-fn program_of(completion: &str) -> &str {
-    let answer = completion.rsplit("</think>").next().unwrap_or(completion);
+fn program_of(answer: &str) -> &str {
     let mut last = None;
     let mut rest = answer;
     while let Some(open) = rest.find("```") {

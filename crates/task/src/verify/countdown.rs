@@ -1,23 +1,23 @@
 //! Countdown: an expression over the given numbers that reaches the target.
 //!
-//! The answer is the last `<answer>…</answer>`, `\boxed{…}` or, without either, the last line.
+//! The expression is the answer's last `<answer>…</answer>`, `\boxed{…}` or, without either, its last
+//! line.
 //! Allowed are `+ - * /` and brackets; each given number is used once (all of them, unless told
 //! otherwise). Values are exact fractions in checked 128-bit integers: an overflow is a wrong
 //! answer, because no target is that far away.
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::answer::Answer;
 use crate::outcome::Outcome;
-use crate::question::Question;
+use crate::problem::Problem;
 use crate::verifier::Verifier;
 
-/// Options of the `countdown` verifier.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct CountdownOptions {
+/// Checks countdown answers.
+#[derive(Debug, Clone)]
+pub struct CountdownVerifier {
     /// Where the row holds the numbers, as a dotted path.
     pub numbers: String,
     /// Where the row holds the target, as a dotted path.
@@ -26,55 +26,37 @@ pub struct CountdownOptions {
     pub use_all: bool,
 }
 
-impl Default for CountdownOptions {
-    fn default() -> Self {
-        Self { numbers: "nums".to_owned(), target: "target".to_owned(), use_all: true }
-    }
-}
-
-/// Checks countdown answers.
-#[derive(Debug, Clone)]
-pub struct CountdownVerifier {
-    options: CountdownOptions,
-}
-
-impl CountdownVerifier {
-    /// A verifier with these options.
-    pub fn new(options: CountdownOptions) -> Self {
-        Self { options }
-    }
-}
-
 impl Verifier for CountdownVerifier {
-    fn verify(&self, question: &Question, completion: &str) -> Outcome {
-        let numbers = question
-            .field(&self.options.numbers)
+    fn verify(&self, problem: &Problem, answer: &Answer) -> Outcome {
+        let text = answer.text().unwrap_or_default();
+        let numbers = problem
+            .field(&self.numbers)
             .and_then(Value::as_array)
             .and_then(|items| items.iter().map(Value::as_i64).collect::<Option<Vec<i64>>>());
-        let target = question.field(&self.options.target).and_then(Value::as_i64);
+        let target = problem.field(&self.target).and_then(Value::as_i64);
         match (numbers, target) {
             (Some(numbers), Some(target)) => {
-                Outcome::of(reaches(answer_of(completion), &numbers, target, self.options.use_all))
+                Outcome::of(reaches(expression(text), &numbers, target, self.use_all))
             }
             _ => Outcome::error(format!(
                 "the row has no integers at `{}` and `{}`",
-                self.options.numbers, self.options.target
+                self.numbers, self.target
             )),
         }
     }
 }
 
-/// The part of a completion that is the expression.
-fn answer_of(completion: &str) -> &str {
-    if let Some(at) = completion.rfind("<answer>") {
-        let rest = &completion[at + "<answer>".len()..];
+/// The part of an answer that is the expression.
+fn expression(answer: &str) -> &str {
+    if let Some(at) = answer.rfind("<answer>") {
+        let rest = &answer[at + "<answer>".len()..];
         return rest.split("</answer>").next().unwrap_or(rest);
     }
-    if let Some(at) = completion.rfind("\\boxed{") {
-        let rest = &completion[at + "\\boxed{".len()..];
+    if let Some(at) = answer.rfind("\\boxed{") {
+        let rest = &answer[at + "\\boxed{".len()..];
         return rest.split('}').next().unwrap_or(rest);
     }
-    completion.trim_end().lines().next_back().unwrap_or("")
+    answer.trim_end().lines().next_back().unwrap_or("")
 }
 
 /// Whether `text` is an expression over `numbers` with the value `target`.
@@ -234,13 +216,16 @@ mod tests {
 
     #[test]
     fn the_answer_is_found_in_tags_boxes_or_the_last_line() {
-        let verifier = CountdownVerifier::new(CountdownOptions::default());
+        let verifier =
+            CountdownVerifier { numbers: "nums".into(), target: "target".into(), use_all: true };
         let fields = serde_json::json!({"nums": [1, 2, 3], "target": 7});
-        let question =
-            Question { fields: fields.as_object().unwrap().clone(), ..Question::default() };
+        let problem =
+            Problem { fields: fields.as_object().unwrap().clone(), ..Problem::with_answer("") };
         for text in ["x <answer>2*3+1</answer>", "so \\boxed{1 + 2*3}.", "thinking\n1+2*3"] {
-            assert_eq!(verifier.verify(&question, text), Outcome::Correct, "{text}");
+            let verdict = verifier.verify(&problem, &Answer::whole(text));
+            assert_eq!(verdict, Outcome::Correct, "{text}");
         }
-        assert!(matches!(verifier.verify(&Question::default(), "1"), Outcome::Error { .. }));
+        let without = verifier.verify(&Problem::with_answer(""), &Answer::whole("1"));
+        assert!(matches!(without, Outcome::Error { .. }));
     }
 }

@@ -1,73 +1,34 @@
 //! The same text: for answers that have one spelling.
 
-use serde::{Deserialize, Serialize};
-
+use crate::answer::Answer;
 use crate::outcome::Outcome;
-use crate::question::Question;
+use crate::problem::Problem;
 use crate::verifier::Verifier;
 
-/// Options of the `exact` verifier.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ExactOptions {
-    /// Only what follows the last occurrence of this mark counts; without the mark there is no
-    /// answer. Empty: the whole completion.
-    pub answer_after: String,
-    /// What ends the answer, if it occurs. Empty: the end of the completion.
-    pub answer_until: String,
+/// Compares text.
+#[derive(Debug, Clone, Copy)]
+pub struct ExactVerifier {
     /// Upper and lower case are the same.
     pub ignore_case: bool,
     /// Runs of blanks are one blank, and none at the ends.
     pub ignore_blanks: bool,
 }
 
-impl Default for ExactOptions {
-    fn default() -> Self {
-        Self {
-            answer_after: "</think>".to_owned(),
-            answer_until: String::new(),
-            ignore_case: false,
-            ignore_blanks: true,
-        }
-    }
-}
-
-/// Compares text.
-#[derive(Debug, Clone)]
-pub struct ExactVerifier {
-    options: ExactOptions,
-}
-
 impl ExactVerifier {
-    /// A verifier with these options.
-    pub fn new(options: ExactOptions) -> Self {
-        Self { options }
-    }
-
-    fn normal(&self, text: &str) -> String {
-        let text = if self.options.ignore_blanks {
+    fn normal(self, text: &str) -> String {
+        let text = if self.ignore_blanks {
             text.split_whitespace().collect::<Vec<_>>().join(" ")
         } else {
             text.to_owned()
         };
-        if self.options.ignore_case { text.to_lowercase() } else { text }
+        if self.ignore_case { text.to_lowercase() } else { text }
     }
 }
 
 impl Verifier for ExactVerifier {
-    fn verify(&self, question: &Question, completion: &str) -> Outcome {
-        let mark = self.options.answer_after.as_str();
-        let answer = match (mark.is_empty(), completion.rfind(mark)) {
-            (true, _) => completion,
-            (false, Some(at)) => &completion[at + mark.len()..],
-            (false, None) => return Outcome::Incorrect,
-        };
-        let end = self.options.answer_until.as_str();
-        let answer = match answer.find(end).filter(|_| !end.is_empty()) {
-            Some(at) => &answer[..at],
-            None => answer,
-        };
-        Outcome::of(self.normal(answer) == self.normal(&question.answer))
+    fn verify(&self, problem: &Problem, answer: &Answer) -> Outcome {
+        let is_same = |text| self.normal(text) == self.normal(&problem.answer);
+        Outcome::of(answer.text().is_some_and(is_same))
     }
 }
 
@@ -75,24 +36,19 @@ impl Verifier for ExactVerifier {
 mod tests {
     use super::*;
 
-    #[test]
-    fn only_the_answer_after_the_mark_counts() {
-        let verifier = ExactVerifier::new(ExactOptions::default());
-        let question = Question::with_answer("9");
-        assert_eq!(verifier.verify(&question, "3+6=9</think> 9\n"), Outcome::Correct);
-        assert_eq!(verifier.verify(&question, "9</think>8"), Outcome::Incorrect);
-        assert_eq!(verifier.verify(&question, "9"), Outcome::Incorrect);
+    const EXACT: ExactVerifier = ExactVerifier { ignore_case: false, ignore_blanks: true };
+
+    fn verdict(verifier: ExactVerifier, gold: &str, text: &str) -> Outcome {
+        verifier.verify(&Problem::with_answer(gold), &Answer::whole(text))
     }
 
     #[test]
-    fn case_counts_unless_told_otherwise() {
-        let options = ExactOptions { answer_after: String::new(), ..ExactOptions::default() };
-        let question = Question::with_answer("Paris");
-        assert_eq!(
-            ExactVerifier::new(options.clone()).verify(&question, "paris"),
-            Outcome::Incorrect
-        );
-        let options = ExactOptions { ignore_case: true, ..options };
-        assert_eq!(ExactVerifier::new(options).verify(&question, "paris"), Outcome::Correct);
+    fn blanks_and_case_count_as_told() {
+        assert_eq!(verdict(EXACT, "New York", " New\n York "), Outcome::Correct);
+        let strict = ExactVerifier { ignore_blanks: false, ..EXACT };
+        assert_eq!(verdict(strict, "New York", "New York "), Outcome::Incorrect);
+        assert_eq!(verdict(EXACT, "Paris", "paris"), Outcome::Incorrect);
+        let lenient = ExactVerifier { ignore_case: true, ..EXACT };
+        assert_eq!(verdict(lenient, "Paris", "paris"), Outcome::Correct);
     }
 }

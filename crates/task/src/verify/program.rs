@@ -1,26 +1,28 @@
 //! Any executable or HTTP service that scores.
 //!
-//! It gets one JSON object, `{"prompt", "completion", "answer", "fields"}`, on standard input or
-//! as the body of a POST, and returns one: `{"score": 0.7}`, `{"correct": true}`, or
-//! `{"error": "why"}` when it cannot judge. A bad exit status, no JSON, a status other than 200 or
-//! silence until the deadline are errors of the verifier, never wrong answers.
+//! It gets one JSON object on standard input or as the body of a POST: `prompt`, `answer` and `fields`
+//! of the problem, `completion` as the recipe's format cuts it (null where it has no answer) and
+//! `full_completion`, all that was written. It returns one: `{"score": 0.7}`, which is the reward as
+//! it is, `{"correct": true}`, or `{"error": "why"}` when it cannot judge. A bad exit status, no JSON, a status other than 200
+//! (a redirect too: it is not followed) or silence until the deadline are errors of the verifier,
+//! never wrong answers.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::json;
 
+use crate::answer::Answer;
 use crate::outcome::Outcome;
+use crate::problem::Problem;
 use crate::process::{self, Bounds, Ending};
-use crate::question::Question;
-use crate::verifier::{Verifier, VerifierError};
+use crate::spawn::Spawn;
+use crate::verifier::{LONGEST_S, Verifier, VerifierError};
 
 /// Options of the `program` verifier.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ProgramOptions {
     /// The executable and its arguments.
     pub command: Vec<String>,
@@ -28,13 +30,21 @@ pub struct ProgramOptions {
     pub url: String,
     /// Seconds for one answer.
     pub timeout_s: f64,
-    /// A score at or above this is right.
-    pub threshold: f64,
+    /// Smallest and largest score; another one is an error of the verifier.
+    pub scores: (f64, f64),
+    /// A score at or above this counts as right.
+    pub pass_score: f64,
 }
 
 impl Default for ProgramOptions {
     fn default() -> Self {
-        Self { command: Vec::new(), url: String::new(), timeout_s: 30.0, threshold: 0.5 }
+        Self {
+            command: Vec::new(),
+            url: String::new(),
+            timeout_s: 30.0,
+            scores: (0.0, 1.0),
+            pass_score: 0.5,
+        }
     }
 }
 
@@ -68,25 +78,27 @@ impl ProgramVerifier {
             find(name)
                 .map_err(|problem| VerifierError::MissingProgram { name: name.clone(), problem })?;
         }
-        if !(options.timeout_s.is_finite() && options.timeout_s > 0.0) {
-            let problem = format!("{} is no time to wait", options.timeout_s);
+        if !(options.timeout_s > 0.0 && options.timeout_s <= LONGEST_S) {
+            let problem = format!("{} s is no time to wait", options.timeout_s);
             return Err(VerifierError::BadOption { key: "timeout_s", problem });
         }
         let agent = ureq::Agent::config_builder()
             .timeout_global(Some(Duration::from_secs_f64(options.timeout_s)))
             .http_status_as_error(false)
+            // A redirect is followed as a GET: the page it leads to never sees the completion.
+            .max_redirects(0)
             .build()
             .into();
         Ok(Self { options, agent })
     }
 
     fn ask_command(&self, request: &str) -> Result<String, String> {
-        let mut command = Command::new(&self.options.command[0]);
-        command.args(&self.options.command[1..]);
+        let mut program = Spawn::new(&self.options.command[0]);
+        program.args(&self.options.command[1..]);
         let time = Duration::from_secs_f64(self.options.timeout_s);
-        let bounds = Bounds { time, output_bytes: MOST_OUTPUT };
+        let bounds = Bounds { time, output_bytes: MOST_OUTPUT, start: None };
         let name = &self.options.command[0];
-        let finished = process::run(&mut command, request.as_bytes(), bounds)
+        let finished = process::run(&program, request.as_bytes(), bounds)
             .map_err(|error| format!("{name} cannot be started: {error}"))?;
         match finished.ending {
             Ending::OutOfTime => {
@@ -99,6 +111,9 @@ impl ProgramVerifier {
                 Err(format!("{name} ended with {}: {last}", finished.status))
             }
             Ending::Exited => Ok(String::from_utf8_lossy(&finished.stdout).into_owned()),
+            Ending::NotStarted | Ending::OutOfMemory | Ending::Dismissed => {
+                Err(format!("{name} was stopped"))
+            }
         }
     }
 
@@ -123,12 +138,13 @@ impl ProgramVerifier {
 }
 
 impl Verifier for ProgramVerifier {
-    fn verify(&self, question: &Question, completion: &str) -> Outcome {
+    fn verify(&self, problem: &Problem, answer: &Answer) -> Outcome {
         let request = json!({
-            "prompt": question.prompt,
-            "completion": completion,
-            "answer": question.answer,
-            "fields": question.fields,
+            "prompt": problem.text(),
+            "completion": answer.text(),
+            "full_completion": answer.completion(),
+            "answer": problem.answer,
+            "fields": problem.fields,
         })
         .to_string();
         let reply = if self.options.url.is_empty() {
@@ -137,9 +153,18 @@ impl Verifier for ProgramVerifier {
             self.ask_service(&request)
         };
         match reply {
-            Ok(text) => judge(&text, self.options.threshold),
+            Ok(text) => self.judge(&text),
             Err(reason) => Outcome::error(reason),
         }
+    }
+
+    /// A scorer may have something to say about completions that lack an answer.
+    fn reads_all(&self) -> bool {
+        true
+    }
+
+    fn longest(&self) -> Option<Duration> {
+        Some(Duration::from_secs_f64(self.options.timeout_s))
     }
 }
 
@@ -161,18 +186,32 @@ fn find(name: &str) -> Result<(), &'static str> {
     if is_found { Ok(()) } else { Err("is not on PATH") }
 }
 
-fn judge(text: &str, threshold: f64) -> Outcome {
-    // Scorers that chat print their verdict last.
-    let line = text.trim().lines().next_back().unwrap_or("");
-    let reply: Reply = match serde_json::from_str(line) {
-        Ok(reply) => reply,
-        Err(error) => return Outcome::error(format!("the scorer's reply is not JSON: {error}")),
-    };
-    match reply {
-        Reply { error: Some(reason), .. } => Outcome::error(reason),
-        Reply { correct: Some(is_correct), .. } => Outcome::of(is_correct),
-        Reply { score: Some(score), .. } if score.is_finite() => Outcome::of(score >= threshold),
-        _ => Outcome::error("the scorer's reply has neither `score` nor `correct`"),
+impl ProgramVerifier {
+    fn judge(&self, text: &str) -> Outcome {
+        // Scorers that chat print their verdict last.
+        let line = text.trim().lines().next_back().unwrap_or("");
+        let reply: Reply = match serde_json::from_str(line) {
+            Ok(reply) => reply,
+            Err(error) => {
+                return Outcome::error(format!("the scorer's reply is not JSON: {error}"));
+            }
+        };
+        match reply {
+            Reply { error: Some(reason), .. } => Outcome::error(reason),
+            Reply { correct: Some(is_correct), .. } => Outcome::of(is_correct),
+            Reply { score: Some(score), .. } => self.scored(score),
+            _ => Outcome::error("the scorer's reply has neither `score` nor `correct`"),
+        }
+    }
+
+    fn scored(&self, score: f64) -> Outcome {
+        let (low, high) = self.options.scores;
+        if !(low..=high).contains(&score) {
+            return Outcome::error(format!(
+                "the score is {score}, and scores go from {low} to {high} (min_score, max_score)"
+            ));
+        }
+        Outcome::Scored { score, is_correct: score >= self.options.pass_score }
     }
 }
 
@@ -190,18 +229,55 @@ mod tests {
 
     #[test]
     fn a_program_reads_the_question_and_scores() {
-        let verifier = shell(r#"grep -q '"answer":"42"' && echo '{"score": 1}'"#);
-        assert_eq!(verifier.verify(&Question::with_answer("42"), "x"), Outcome::Correct);
-        let low = shell(r#"cat >/dev/null; echo noise; echo '{"score": 0.2}'"#);
-        assert_eq!(low.verify(&Question::default(), "x"), Outcome::Incorrect);
+        let verifier = shell(r#"grep -q '"answer":"42"' && echo '{"correct": true}'"#);
+        let verdict = verifier.verify(&Problem::with_answer("42"), &Answer::whole("x"));
+        assert_eq!(verdict, Outcome::Correct);
+    }
+
+    #[test]
+    fn a_score_is_the_reward_as_it_is() {
+        for (printed, score, is_correct) in [("0.7", 0.7, true), ("0.2", 0.2, false)] {
+            let verifier =
+                shell(&format!("cat >/dev/null; echo noise; echo '{{\"score\": {printed}}}'"));
+            assert_eq!(ask(&verifier), Outcome::Scored { score, is_correct });
+        }
+        for printed in ["1.5", "-0.1", "1e999"] {
+            let verifier = shell(&format!("cat >/dev/null; echo '{{\"score\": {printed}}}'"));
+            assert!(matches!(ask(&verifier), Outcome::Error { .. }), "{printed}");
+        }
+    }
+
+    #[test]
+    fn a_program_sees_the_answer_and_all_that_was_written() {
+        let verifier = shell(
+            r#"grep -q '"completion":"8".*"full_completion":"7</think>8"' && echo '{"correct": true}'"#,
+        );
+        let answer = Answer::cut(&scalerl_recipe::Format::default(), "7</think>8");
+        assert_eq!(verifier.verify(&Problem::with_answer(""), &answer), Outcome::Correct);
+    }
+
+    fn ask(verifier: &ProgramVerifier) -> Outcome {
+        verifier.verify(&Problem::with_answer(""), &Answer::whole("x"))
     }
 
     #[test]
     fn failures_of_a_program_are_errors() {
         for script in ["exit 1", "echo hello", "sleep 9", "yes", "echo '{}'", "kill -9 $$"] {
-            let outcome = shell(script).verify(&Question::default(), "x");
+            let outcome = ask(&shell(script));
             assert!(matches!(outcome, Outcome::Error { .. }), "{script}: {outcome:?}");
         }
+    }
+
+    #[test]
+    fn a_program_inherits_nothing_but_its_streams_and_leaves_nothing() {
+        let (reader, _writer) = std::io::pipe().unwrap();
+        rustix::io::fcntl_setfd(&reader, rustix::io::FdFlags::empty()).unwrap();
+        let number = std::os::fd::AsRawFd::as_raw_fd(&reader);
+        let script = format!(
+            "cat >/dev/null; [ -e /proc/self/fd/{number} ] || echo '{{\"correct\": true}}'; sleep 30 &"
+        );
+        // The child that it leaves holds its output open: killed with it, nobody waits.
+        assert_eq!(ask(&shell(&script)), Outcome::Correct);
     }
 
     #[test]
@@ -221,9 +297,41 @@ mod tests {
         });
         let options = ProgramOptions { url, timeout_s: 5.0, ..ProgramOptions::default() };
         let verifier = ProgramVerifier::try_new(options).unwrap();
-        assert_eq!(verifier.verify(&Question::default(), "x"), Outcome::Correct);
-        assert!(matches!(verifier.verify(&Question::default(), "x"), Outcome::Error { .. }));
+        assert_eq!(ask(&verifier), Outcome::Correct);
+        assert!(matches!(ask(&verifier), Outcome::Error { .. }));
         server.join().unwrap();
+    }
+
+    #[test]
+    fn a_redirect_is_an_error_that_names_its_status() {
+        for status in ["301 Moved", "302 Found", "303 See Other", "307 Again", "308 For Ever"] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            // Ends when nobody has asked again by the time the verdict is there.
+            let server = std::thread::spawn(move || {
+                let verdict = "HTTP/1.1 200 OK\r\ncontent-length: 16\r\n\r\n{\"correct\":true}";
+                let elsewhere = format!(
+                    "HTTP/1.1 {status}\r\nlocation: http://{address}/page\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+                );
+                for reply in [elsewhere.as_str(), verdict] {
+                    let (mut stream, _) = listener.accept().unwrap();
+                    let mut request = [0_u8; 4096];
+                    let length = stream.read(&mut request).unwrap();
+                    if request[..length].is_empty() {
+                        return false;
+                    }
+                    stream.write_all(reply.as_bytes()).unwrap();
+                }
+                true
+            });
+            let url = format!("http://{address}/score");
+            let options = ProgramOptions { url, timeout_s: 5.0, ..ProgramOptions::default() };
+            let outcome = ask(&ProgramVerifier::try_new(options).unwrap());
+            drop(std::net::TcpStream::connect(address));
+            let was_followed = server.join().unwrap();
+            let Outcome::Error { reason } = outcome else { panic!("{status}: {outcome:?}") };
+            assert!(reason.contains(&status[..3]) && !was_followed, "{status}: {reason}");
+        }
     }
 
     #[test]

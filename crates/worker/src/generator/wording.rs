@@ -10,7 +10,7 @@
 use std::sync::{Arc, Mutex};
 
 use scalerl_model::error::LoadError;
-use scalerl_model::generate::{self as model, EndTag, Finish, RequestError};
+use scalerl_model::generate::{self as model, AnswerStop, EndTag, Finish, RequestError};
 use scalerl_model::tokenizer::Tokenizer;
 use scalerl_rollout::{
     Completion, FinishReason, GeneratorError, PolicyVersion, SampleRequest, Sampling,
@@ -19,21 +19,28 @@ use scalerl_rollout::{
 pub(crate) struct Wording {
     tokenizer: Arc<Tokenizer>,
     stop_tokens: Vec<i64>,
-    end_of_thinking: LastTag,
-    end_of_answer: LastTag,
+    end_of_thinking: Last<EndTag>,
+    end_of_answer: Last<AnswerStop>,
 }
 
 /// As the last request had it; a run has one, and making it takes a look at every token.
-#[derive(Default)]
-struct LastTag(Mutex<Option<Arc<EndTag>>>);
+struct Last<T>(Mutex<Option<Arc<T>>>);
 
-impl LastTag {
-    fn get(&self, text: &str, tokenizer: &Arc<Tokenizer>) -> Result<Arc<EndTag>, LoadError> {
+impl<T> Last<T> {
+    fn none() -> Self {
+        Self(Mutex::new(None))
+    }
+
+    fn get(
+        &self,
+        is_same: impl Fn(&T) -> bool,
+        make: impl FnOnce() -> Result<T, LoadError>,
+    ) -> Result<Arc<T>, LoadError> {
         let mut last = self.0.lock().expect("nothing panics while it holds the tag");
-        if let Some(known) = last.as_ref().filter(|known| known.text() == text) {
+        if let Some(known) = last.as_ref().filter(|known| is_same(known)) {
             return Ok(known.clone());
         }
-        let made = Arc::new(EndTag::new(text, tokenizer.clone())?);
+        let made = Arc::new(make()?);
         *last = Some(made.clone());
         Ok(made)
     }
@@ -50,8 +57,8 @@ impl Wording {
         Self {
             tokenizer,
             stop_tokens: ids(stop_tokens),
-            end_of_thinking: LastTag::default(),
-            end_of_answer: LastTag::default(),
+            end_of_thinking: Last::none(),
+            end_of_answer: Last::none(),
         }
     }
 
@@ -64,8 +71,10 @@ impl Wording {
             tokens: ids(&one.token_ids),
             answer_tokens,
         });
-        let end_of_answer =
-            asked.end_of_answer.as_ref().map(|text| self.end_of_answer.get(text, &self.tokenizer));
+        let end_of_answer = asked.end_of_answer.as_ref().map(|end| {
+            let make = || AnswerStop::new(end.clone(), self.tokenizer.clone());
+            self.end_of_answer.get(|known| known.end() == end, make)
+        });
         let Sampling { temperature, top_p, top_k } = asked.sampling;
         Ok(model::Request {
             prompt: ids(&asked.prompt_token_ids),
@@ -96,7 +105,8 @@ impl Wording {
         }
         // A tag that cannot be read is still found by its tokens.
         let text = self.tokenizer.decode_all(&ids(end)).ok().filter(|text| !text.is_empty())?;
-        self.end_of_thinking.get(&text, &self.tokenizer).ok()
+        let make = || EndTag::new(&text, self.tokenizer.clone());
+        self.end_of_thinking.get(|known| known.text() == text, make).ok()
     }
 
     pub(crate) fn completion(

@@ -178,7 +178,7 @@ impl Ask {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use scalerl_rollout::{FinishReason, GroupId, Interruption, Sampling};
+    use scalerl_rollout::{AnswerEnd, FinishReason, GroupId, Interruption, Sampling};
 
     fn ask() -> Ask {
         let request = SampleRequest {
@@ -191,7 +191,7 @@ mod tests {
             end_of_thinking: vec![9],
             interruptions: vec![Interruption { at_token: 2, token_ids: vec![9] }],
             stop: vec![],
-            end_of_answer: Some("}".into()),
+            end_of_answer: Some(AnswerEnd::at("}")),
             seed: 1,
         };
         Ask { id: "1-3".into(), floor: PolicyVersion(4), request }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use scalerl_model::head::HeadOptions;
 use scalerl_rollout::conformance::{Subject, check_all};
 use scalerl_rollout::{
-    Completion, Generator, GeneratorError, SampleRequest, Trainer, WeightHandle,
+    AnswerEnd, Completion, Generator, GeneratorError, SampleRequest, Trainer, WeightHandle,
 };
 use scalerl_worker::vllm::{AgreementError, measure_agreement};
 use scalerl_worker::{
@@ -104,7 +104,7 @@ async fn completions_are_those_of_the_local_generator() {
         ..tiny::request(8)
     };
     let closed = |request: &SampleRequest| SampleRequest {
-        end_of_answer: Some("d".to_owned()),
+        end_of_answer: Some(AnswerEnd::at("d")),
         ..request.clone()
     };
     for request in [closed(&plain), closed(&thinking), plain, thinking] {

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use scalerl_rollout::{Generator, GeneratorError, Interruption, PolicyVersion, SampleRequest};
+use scalerl_rollout::{
+    AnswerEnd, Generator, GeneratorError, Interruption, PolicyVersion, SampleRequest,
+};
 use scalerl_worker::VllmGenerator;
 use scalerl_worker::vllm::{Notice, ServerState};
 use serde_json::{Value, json};
@@ -89,7 +91,7 @@ async fn an_interrupted_completion_goes_on_under_another_seed_and_the_same_salt(
             end_of_thinking: vec![5],
             interruptions: vec![Interruption { at_token: 6, token_ids: vec![11, 5] }],
             // No token has a z.
-            end_of_answer: Some("z".to_owned()),
+            end_of_answer: Some(AnswerEnd::at("z")),
             seed,
             ..tiny::request(1)
         };

@@ -135,9 +135,11 @@ fn parameters(run: &RunResult) -> Vec<(String, String)> {
 
 fn cut_rows(run: &RunResult) -> Vec<Vec<String>> {
     let mut rows = vec![table::row(["points from", "points", "ceiling"])];
-    rows.extend(run.cuts.iter().map(|cut| {
-        vec![short(cut.cut.0), cut.points.to_string(), words::ceiling(&cut.ceiling)]
-    }));
+    rows.extend(
+        run.cuts.iter().map(|cut| {
+            vec![short(cut.cut.0), cut.points.to_string(), words::ceiling(&cut.ceiling)]
+        }),
+    );
     rows
 }
 

@@ -283,12 +283,7 @@ fn shapes(boxes: &[Bounds; TAIL_COUNT], settings: &Settings, last_compute: Compu
 }
 
 /// Boxes around the cells that carry weight.
-fn shrink(
-    boxes: &mut [Bounds; TAIL_COUNT],
-    whole: &Bounds,
-    shapes: &[Shape],
-    weights: &[f64],
-) {
+fn shrink(boxes: &mut [Bounds; TAIL_COUNT], whole: &Bounds, shapes: &[Shape], weights: &[f64]) {
     let by_tail = shapes.chunks(CELLS_PER_TAIL).zip(weights.chunks(CELLS_PER_TAIL));
     for (bounds, (shapes, weights)) in boxes.iter_mut().zip(by_tail) {
         let total: f64 = weights.iter().sum();

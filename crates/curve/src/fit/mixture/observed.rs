@@ -112,8 +112,7 @@ fn noise_scale(points: &[Point]) -> f64 {
     if let Some(scale) = noise::binomial_scale(points) {
         return scale;
     }
-    let most =
-        if points.len() >= SCATTER_TRUSTED { READ_OFF_MOST } else { READ_OFF_MOST_OF_FEW };
+    let most = if points.len() >= SCATTER_TRUSTED { READ_OFF_MOST } else { READ_OFF_MOST_OF_FEW };
     noise::scatter(points).map_or(UNKNOWN_NOISE, |scale| scale.clamp(READ_OFF_LEAST, most))
 }
 
@@ -206,17 +205,43 @@ fn limit_to_return(depths: &mut [f64], value: &[f64]) {
     let ret = |depths: &mut [f64], upto: usize| {
         let mut later = f64::NEG_INFINITY;
         for i in (0..n).rev() {
-            if i < upto { depths[i] = depths[i].min((later - value[i]).max(0.0)); }
+            if i < upto {
+                depths[i] = depths[i].min((later - value[i]).max(0.0));
+            }
             later = later.max(value[i]);
         }
     };
     match mode {
-        1 => { for d in &mut depths[n - open..] { *d /= (open as f64).powi(2); } }
-        2 => { ret(depths, n - open); for d in &mut depths[n - open..] { *d /= (open as f64).powi(2); } }
+        1 => {
+            for d in &mut depths[n - open..] {
+                *d /= (open as f64).powi(2);
+            }
+        }
+        2 => {
+            ret(depths, n - open);
+            for d in &mut depths[n - open..] {
+                *d /= (open as f64).powi(2);
+            }
+        }
         3 => ret(depths, n - 1),
-        4 => { ret(depths, n - 1); if open > 1 { depths[n - 1] = 0.0; } }
-        5 => { ret(depths, n - open); for d in &mut depths[n - open..] { *d /= open as f64; } }
-        _ => { ret(depths, n - 1); if open > 1 { depths[n - 1] /= (open as f64).powi(2); } }
+        4 => {
+            ret(depths, n - 1);
+            if open > 1 {
+                depths[n - 1] = 0.0;
+            }
+        }
+        5 => {
+            ret(depths, n - open);
+            for d in &mut depths[n - open..] {
+                *d /= open as f64;
+            }
+        }
+        _ => {
+            ret(depths, n - 1);
+            if open > 1 {
+                depths[n - 1] /= (open as f64).powi(2);
+            }
+        }
     }
 }
 

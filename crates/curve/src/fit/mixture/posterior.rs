@@ -359,8 +359,7 @@ impl Posterior {
         let cell = self.cell(part);
         if drift.scale != Some(cell.scale) {
             let scale = &self.grid.scales[cell.scale as usize];
-            let covariance: Vec<f64> =
-                with_points.iter().map(|k| scale.tau.powi(2) * k).collect();
+            let covariance: Vec<f64> = with_points.iter().map(|k| scale.tau.powi(2) * k).collect();
             drift.gains = self.observed.factor(scale).solve(&covariance);
             drift.explained = dot(&drift.gains, &covariance);
             drift.of_ones = drift.gains.iter().sum();

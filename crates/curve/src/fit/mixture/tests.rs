@@ -50,8 +50,7 @@ fn points(path: &Path, run: &str, axis: &str) -> Vec<Point> {
 
 fn recorded(key: &str) -> Vec<Point> {
     let (folder, run) = key.split_once('/').unwrap();
-    let folder =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results").join(folder);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results").join(folder);
     let runs = std::fs::read_to_string(folder.join("runs.jsonl")).unwrap();
     let meta: Value = runs
         .lines()
