@@ -21,6 +21,7 @@ mod generator;
 mod grade;
 #[cfg(all(test, feature = "train"))]
 mod guides;
+mod history;
 mod predictions;
 mod progress;
 mod recipe;
@@ -54,6 +55,8 @@ enum Command {
     Compare(forecast::compare::Args),
     /// Fit early parts of finished runs and see how good the forecasts were.
     Backtest(forecast::backtest::Args),
+    /// Keep finished runs, so that forecasts of later ones can learn from them.
+    History(history::Args),
     /// Train a policy by RL as a recipe says, and forecast while it goes on.
     #[cfg(feature = "train")]
     Train(train::Args),
@@ -106,6 +109,7 @@ fn main() -> ExitCode {
         Command::Fit(args) => forecast::fit::run(&args, &mut out),
         Command::Compare(args) => forecast::compare::run(&args, &mut out),
         Command::Backtest(args) => forecast::backtest::run(&args, &mut out),
+        Command::History(args) => history::run(&args, &mut out),
         #[cfg(feature = "train")]
         Command::Generator(args) => generator::run(&args, &mut out),
         Command::Status(args) => status::run(&args, &mut out),

@@ -1,15 +1,15 @@
 //! Time of one fit with all its intervals, by method and number of points.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use scalerl_curve::{FitOptions, Method, Point, Series, Sigmoid, fit};
+use scalerl_curve::{Compute, FitOptions, Method, Point, Series, Sigmoid, fit};
 
 /// The law of the paper's 8B run with a deterministic wiggle of the size of sampling noise.
 fn series(count: u32) -> Series {
-    let law = Sigmoid { floor: 0.4, ceiling: 0.61, steepness: 1.92, midpoint: 2542.0 };
+    let law = Sigmoid { floor: 0.4, ceiling: 0.61, steepness: 1.92, midpoint: Compute(2542.0) };
     let points = (1..=count).map(|i| {
-        let compute = 4.0 * law.midpoint * f64::from(i) / f64::from(count);
+        let compute = law.midpoint * (4.0 * f64::from(i) / f64::from(count));
         let wiggle = 0.0055 * (f64::from(i) * 2.399_963).sin();
-        Point { compute, value: law.value_at(compute) + wiggle, samples: Some(16_000.0) }
+        Point::new(compute, law.value_at(compute) + wiggle).with_samples(16_000.0)
     });
     Series::try_new(points.collect()).expect("rates")
 }
@@ -30,7 +30,7 @@ fn fits(criterion: &mut Criterion) {
 
 fn forecasts(criterion: &mut Criterion) {
     let found = fit(&series(75), &FitOptions::default()).expect("75 points");
-    criterion.bench_function("forecast/marginal/75", |b| b.iter(|| found.forecast(2e4)));
+    criterion.bench_function("forecast/mixture/75", |b| b.iter(|| found.forecast(Compute(2e4))));
 }
 
 criterion_group! {

@@ -6,17 +6,20 @@
 
 use serde::Serialize;
 
-use crate::fit::{Ceiling, FitError, FitOptions, fit};
+use crate::compute::Compute;
+use crate::fit::{Ceiling, FitError, fit};
+use crate::options::FitOptions;
 use crate::points::{Point, Series};
 use crate::verdict::Verdict;
 
 /// One forecast made from a part of a run, and what was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Backtest {
     /// Share of the final compute that was fitted.
     pub fraction: f64,
     /// Compute of the last point fitted.
-    pub fitted_until: f64,
+    pub fitted_until: Compute,
     /// Points fitted.
     pub points: usize,
     /// What the fit said of itself.
@@ -24,7 +27,7 @@ pub struct Backtest {
     /// The ceiling it found.
     pub ceiling: Ceiling,
     /// Compute of the point that was forecast.
-    pub at: f64,
+    pub at: Compute,
     /// The forecast.
     pub predicted: f64,
     /// 5 % end for one measurement.
@@ -107,10 +110,10 @@ mod tests {
     use crate::law::Sigmoid;
 
     fn law_run() -> Series {
-        let law = Sigmoid { floor: 0.4, ceiling: 0.6, steepness: 1.8, midpoint: 50.0 };
+        let law = Sigmoid { floor: 0.4, ceiling: 0.6, steepness: 1.8, midpoint: Compute(50.0) };
         let points = (1..=40).map(|i| {
-            let compute = f64::from(i) * 10.0;
-            Point { compute, value: law.value_at(compute), samples: Some(16_000.0) }
+            let compute = Compute(f64::from(i) * 10.0);
+            Point::new(compute, law.value_at(compute)).with_samples(16_000.0)
         });
         Series::try_new(points.collect()).unwrap()
     }
@@ -118,9 +121,9 @@ mod tests {
     #[test]
     fn the_forecast_is_made_from_the_first_part_only() {
         let test = backtest(&law_run(), &FitOptions::default(), 0.5, 2.0).unwrap();
-        assert!((test.fitted_until - 200.0).abs() < 1e-9);
+        assert!((test.fitted_until.0 - 200.0).abs() < 1e-9);
         assert_eq!(test.points, 20);
-        assert!((test.at - 400.0).abs() < 1e-9);
+        assert!((test.at.0 - 400.0).abs() < 1e-9);
         assert!(test.covered && test.error.abs() < 0.02, "{test:?}");
         assert_eq!(test.rest_points, 20);
     }
@@ -128,7 +131,7 @@ mod tests {
     #[test]
     fn the_horizon_is_a_multiple_of_what_was_fitted() {
         let test = backtest(&law_run(), &FitOptions::default(), 0.25, 2.0).unwrap();
-        assert!((test.at - 200.0).abs() < 1e-9);
+        assert!((test.at.0 - 200.0).abs() < 1e-9);
     }
 
     #[test]

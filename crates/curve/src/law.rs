@@ -16,13 +16,16 @@
 
 use serde::Serialize;
 
+use crate::compute::Compute;
+
 /// The sigmoid in log compute.
 ///
 /// ```
-/// use scalerl_curve::Sigmoid;
-/// let curve = Sigmoid { floor: 0.4, ceiling: 0.6, steepness: 1.9, midpoint: 2500.0 };
-/// assert!((curve.value_at(2500.0) - 0.5).abs() < 1e-12);
-/// assert!((curve.compute_for(0.5).unwrap() - 2500.0).abs() < 1e-6);
+/// use scalerl_curve::{Compute, Sigmoid};
+/// let midpoint = Compute(2500.0);
+/// let curve = Sigmoid { floor: 0.4, ceiling: 0.6, steepness: 1.9, midpoint };
+/// assert!((curve.value_at(midpoint) - 0.5).abs() < 1e-12);
+/// assert!((curve.compute_for(0.5).unwrap() / midpoint - 1.0).abs() < 1e-9);
 /// assert_eq!(curve.compute_for(0.7), None); // above the ceiling
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -34,25 +37,25 @@ pub struct Sigmoid {
     /// B, positive.
     pub steepness: f64,
     /// C_mid, positive.
-    pub midpoint: f64,
+    pub midpoint: Compute,
 }
 
 impl Sigmoid {
     /// Share of the whole gain that is reached at `compute`, in [0, 1].
-    pub fn share_at(&self, compute: f64) -> f64 {
-        if compute <= 0.0 {
+    pub fn share_at(&self, compute: Compute) -> f64 {
+        if !compute.is_positive() {
             return 0.0;
         }
         1.0 / (1.0 + (self.midpoint / compute).powf(self.steepness))
     }
 
     /// Pass rate at `compute`.
-    pub fn value_at(&self, compute: f64) -> f64 {
+    pub fn value_at(&self, compute: Compute) -> f64 {
         self.floor + (self.ceiling - self.floor) * self.share_at(compute)
     }
 
     /// Compute at which `value` is reached, `None` when it lies outside (floor, ceiling).
-    pub fn compute_for(&self, value: f64) -> Option<f64> {
+    pub fn compute_for(&self, value: f64) -> Option<Compute> {
         let share = (value - self.floor) / (self.ceiling - self.floor);
         let is_inside = share > 0.0 && share < 1.0;
         is_inside.then(|| self.midpoint * (share / (1.0 - share)).powf(1.0 / self.steepness))
@@ -60,9 +63,9 @@ impl Sigmoid {
 
     /// Derivatives of the pass rate at `compute` with respect to floor, ceiling, steepness and
     /// midpoint, in that order.
-    pub fn gradient_at(&self, compute: f64) -> [f64; 4] {
+    pub fn gradient_at(&self, compute: Compute) -> [f64; 4] {
         let share = self.share_at(compute);
-        if compute <= 0.0 {
+        if !compute.is_positive() {
             return [1.0, 0.0, 0.0, 0.0];
         }
         let gain = self.ceiling - self.floor;
@@ -71,7 +74,7 @@ impl Sigmoid {
             1.0 - share,
             share,
             slope * (compute / self.midpoint).ln(),
-            -slope * self.steepness / self.midpoint,
+            -slope * self.steepness / self.midpoint.0,
         ]
     }
 
@@ -79,23 +82,24 @@ impl Sigmoid {
     /// the curve: `ln F` against `ln C` is a line of slope B. `None` outside (floor, ceiling).
     ///
     /// ```
-    /// use scalerl_curve::Sigmoid;
-    /// let curve = Sigmoid { floor: 0.4, ceiling: 0.6, steepness: 2.0, midpoint: 100.0 };
-    /// let f = curve.straighten(curve.value_at(300.0)).unwrap();
+    /// use scalerl_curve::{Compute, Sigmoid};
+    /// let midpoint = Compute(100.0);
+    /// let curve = Sigmoid { floor: 0.4, ceiling: 0.6, steepness: 2.0, midpoint };
+    /// let f = curve.straighten(curve.value_at(Compute(300.0))).unwrap();
     /// assert!((f - 300.0_f64.powi(2)).abs() < 1e-6);
     /// ```
     pub fn straighten(&self, value: f64) -> Option<f64> {
-        self.compute_for(value).map(|compute| compute.powf(self.steepness))
+        self.compute_for(value).map(|compute| compute.0.powf(self.steepness))
     }
 }
 
 /// The power law R = A - D / C^B, the sigmoid's rival: no floor, no inflection.
 ///
 /// ```
-/// use scalerl_curve::PowerLaw;
+/// use scalerl_curve::{Compute, PowerLaw};
 /// let curve = PowerLaw { ceiling: 0.7, scale: 3.0, steepness: 0.5 };
-/// assert!((curve.value_at(100.0) - 0.4).abs() < 1e-12);
-/// assert!((curve.compute_for(0.4).unwrap() - 100.0).abs() < 1e-6);
+/// assert!((curve.value_at(Compute(100.0)) - 0.4).abs() < 1e-12);
+/// assert!((curve.compute_for(0.4).unwrap() / Compute(100.0) - 1.0).abs() < 1e-9);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PowerLaw {
@@ -109,14 +113,15 @@ pub struct PowerLaw {
 
 impl PowerLaw {
     /// Pass rate at `compute`; minus infinity at zero when the law rises.
-    pub fn value_at(&self, compute: f64) -> f64 {
-        self.ceiling - self.scale / compute.powf(self.steepness)
+    pub fn value_at(&self, compute: Compute) -> f64 {
+        self.ceiling - self.scale / compute.0.powf(self.steepness)
     }
 
     /// Compute at which `value` is reached, `None` at or beyond the ceiling.
-    pub fn compute_for(&self, value: f64) -> Option<f64> {
+    pub fn compute_for(&self, value: f64) -> Option<Compute> {
         let ratio = self.scale / (self.ceiling - value);
-        (ratio > 0.0 && ratio.is_finite()).then(|| ratio.powf(1.0 / self.steepness))
+        let is_ahead = ratio > 0.0 && ratio.is_finite();
+        is_ahead.then(|| Compute(ratio.powf(1.0 / self.steepness)))
     }
 }
 
@@ -135,7 +140,7 @@ mod tests {
                 floor,
                 ceiling,
                 steepness,
-                midpoint: 10.0_f64.powf(log_midpoint),
+                midpoint: Compute(10.0_f64.powf(log_midpoint)),
             },
         )
     }
@@ -151,7 +156,7 @@ mod tests {
         fn the_curve_rises_and_stays_between_floor_and_ceiling(
             curve in sigmoids(), at in 1e-3..1e6_f64, factor in 1.0..100.0_f64,
         ) {
-            let (low, high) = (curve.value_at(at), curve.value_at(at * factor));
+            let (low, high) = (curve.value_at(Compute(at)), curve.value_at(Compute(at * factor)));
             prop_assert!(low <= high + ROUNDING);
             prop_assert!(curve.floor <= low && high <= curve.ceiling + ROUNDING);
         }
@@ -168,12 +173,13 @@ mod tests {
             let at = curve.midpoint * ratio;
             let nudged = |index: usize, by: f64| {
                 let mut parameters =
-                    [curve.floor, curve.ceiling, curve.steepness, curve.midpoint];
+                    [curve.floor, curve.ceiling, curve.steepness, curve.midpoint.0];
                 parameters[index] += by;
                 let [floor, ceiling, steepness, midpoint] = parameters;
+                let midpoint = Compute(midpoint);
                 Sigmoid { floor, ceiling, steepness, midpoint }.value_at(at)
             };
-            let steps = [1e-5, 1e-5, 1e-5, 1e-5 * curve.midpoint];
+            let steps = [1e-5, 1e-5, 1e-5, 1e-5 * curve.midpoint.0];
             for (index, (step, slope)) in steps.iter().zip(curve.gradient_at(at)).enumerate() {
                 let difference = (nudged(index, *step) - nudged(index, -step)) / (2.0 * step);
                 prop_assert!((difference - slope).abs() * step / 1e-5 < 1e-7, "parameter {index}");
@@ -193,15 +199,15 @@ mod tests {
             at in 1.0..1e5_f64,
         ) {
             let curve = PowerLaw { ceiling, scale, steepness };
-            let back = curve.compute_for(curve.value_at(at)).unwrap();
-            prop_assert!((back / at - 1.0).abs() < 1e-6);
+            let back = curve.compute_for(curve.value_at(Compute(at))).unwrap();
+            prop_assert!((back / Compute(at) - 1.0).abs() < 1e-6);
         }
     }
 
     #[test]
     fn zero_compute_gives_the_floor() {
-        let curve = Sigmoid { floor: 0.3, ceiling: 0.6, steepness: 1.5, midpoint: 10.0 };
-        assert!((curve.value_at(0.0) - 0.3).abs() < 1e-15);
-        assert!(curve.gradient_at(0.0)[1].abs() < 1e-15);
+        let curve = Sigmoid { floor: 0.3, ceiling: 0.6, steepness: 1.5, midpoint: Compute(10.0) };
+        assert!((curve.value_at(Compute::ZERO) - 0.3).abs() < 1e-15);
+        assert!(curve.gradient_at(Compute::ZERO)[1].abs() < 1e-15);
     }
 }

@@ -8,23 +8,34 @@
 
 pub mod backtest;
 pub mod compare;
+mod compute;
 pub mod fit;
 pub mod forecast;
+pub mod history;
 pub mod law;
 mod noise;
+mod normal;
+mod options;
 pub mod points;
+pub mod rivals;
 pub mod sensitivity;
 pub mod verdict;
+mod wait;
 pub mod window;
 
 pub use backtest::{Backtest, Skipped, backtest};
-pub use compare::{Pair, Separation, SharedFit, compare, fit_at_ceiling, share_ceiling};
-pub use fit::{
-    Ceiling, Estimate, Fit, FitError, FitOptions, Floor, FloorChoice, FloorSource, Method, Warmup,
-    fit,
+pub use compare::{
+    AHEAD, Lead, Pair, Separation, SharedFit, compare, fit_at_ceiling, lead, share_ceiling,
 };
-pub use forecast::{Forecast, Outlook, Target};
+pub use compute::Compute;
+pub use fit::{Ceiling, Estimate, Fit, FitError, Floor, FloorSource, HistoryShare, fit};
+pub use forecast::{Forecast, MoreCompute, Outlook, Promise, Target};
+pub use history::{HistoryEntry, Mismatch, Provenance, Twin, twins};
 pub use law::{PowerLaw, Sigmoid};
+pub use noise::{FIXED_PROMPTS, Resolution};
+pub use options::{FitOptions, FloorChoice, Method, OptionError, Warmup};
 pub use points::{Point, PointsError, Series, ValueRange};
+pub use rivals::Rival;
 pub use sensitivity::{CutRow, other_cuts};
-pub use verdict::Verdict;
+pub use verdict::{UnknownVerdict, Verdict};
+pub use wait::{Wait, until_bounded};

@@ -8,14 +8,16 @@
 //! checkpoint are common; NaN, infinite or negative compute and values outside the range are
 //! refused with the index of the first offender.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+use crate::compute::Compute;
 
 /// One evaluation: the mean pass rate measured after `compute` was spent.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Point {
-    /// Compute spent until then, on whatever axis the series uses. Zero is before training.
-    pub compute: f64,
+    /// Compute spent until then.
+    pub compute: Compute,
     /// Measured pass rate, or another bounded reward.
     pub value: f64,
     /// Graded completions behind the value (prompts × generations), where known.
@@ -24,13 +26,19 @@ pub struct Point {
 
 impl Point {
     /// A point with an unknown number of samples.
-    pub fn new(compute: f64, value: f64) -> Self {
+    pub fn new(compute: Compute, value: f64) -> Self {
         Self { compute, value, samples: None }
+    }
+
+    /// The same with the graded completions behind it.
+    #[must_use]
+    pub fn with_samples(self, samples: f64) -> Self {
+        Self { samples: Some(samples), ..self }
     }
 }
 
 /// The range that values can take; a pass rate's is [0, 1].
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ValueRange {
     /// Smallest possible value.
     pub low: f64,
@@ -68,17 +76,17 @@ impl ValueRange {
 pub enum PointsError {
     /// A compute that is NaN, infinite or negative.
     #[error("point {index}: compute is {compute}, it must be a finite number, zero or more")]
-    BadCompute { index: usize, compute: f64 },
+    BadCompute { index: usize, compute: Compute },
     /// A value that is NaN or infinite.
     #[error("point {index} (compute {compute}): value is {value}, it must be a finite number")]
-    NotFinite { index: usize, compute: f64, value: f64 },
+    NotFinite { index: usize, compute: Compute, value: f64 },
     /// A value outside the stated range.
     #[error(
         "point {index} (compute {compute}): value {value} lies outside [{}, {}]",
         range.low,
         range.high
     )]
-    OutOfRange { index: usize, compute: f64, value: f64, range: ValueRange },
+    OutOfRange { index: usize, compute: Compute, value: f64, range: ValueRange },
     /// A range that is empty or not finite.
     #[error("the value range [{}, {}] is empty", range.low, range.high)]
     BadRange { range: ValueRange },
@@ -128,7 +136,7 @@ impl Series {
             check(index, point, range)?;
             point.samples = point.samples.filter(|samples| samples.is_finite() && *samples > 0.0);
         }
-        points.sort_by(|a, b| a.compute.total_cmp(&b.compute));
+        points.sort_by(|a, b| a.compute.0.total_cmp(&b.compute.0));
         points = merge_equal_compute(&points);
         Ok(Self { points, range })
     }
@@ -144,12 +152,12 @@ impl Series {
     }
 
     /// Compute of the last point.
-    pub fn last_compute(&self) -> f64 {
+    pub fn last_compute(&self) -> Compute {
         self.points[self.points.len() - 1].compute
     }
 
     /// The points up to `compute`, inclusive; `None` when there are none.
-    pub fn until(&self, compute: f64) -> Option<Self> {
+    pub fn until(&self, compute: Compute) -> Option<Self> {
         let count = self.points.partition_point(|point| point.compute <= compute);
         (count > 0).then(|| Self { points: self.points[..count].to_vec(), range: self.range })
     }
@@ -157,7 +165,7 @@ impl Series {
 
 fn check(index: usize, point: &Point, range: ValueRange) -> Result<(), PointsError> {
     let Point { compute, value, .. } = *point;
-    if !compute.is_finite() || compute < 0.0 {
+    if !compute.0.is_finite() || compute < Compute::ZERO {
         return Err(PointsError::BadCompute { index, compute });
     }
     if !value.is_finite() {
@@ -171,7 +179,7 @@ fn check(index: usize, point: &Point, range: ValueRange) -> Result<(), PointsErr
 
 fn merge_equal_compute(sorted: &[Point]) -> Vec<Point> {
     sorted
-        .chunk_by(|a, b| a.compute.total_cmp(&b.compute).is_eq())
+        .chunk_by(|a, b| a.compute.0.total_cmp(&b.compute.0).is_eq())
         .map(|same| {
             let weight_of = |point: &Point| point.samples.unwrap_or(1.0);
             let weight: f64 = same.iter().map(weight_of).sum();
@@ -189,9 +197,9 @@ mod tests {
     #[test]
     fn points_are_sorted_and_equal_compute_is_merged() {
         let series = Series::try_new(vec![
-            Point { compute: 2.0, value: 0.4, samples: Some(300.0) },
-            Point { compute: 1.0, value: 0.2, samples: None },
-            Point { compute: 2.0, value: 0.6, samples: Some(100.0) },
+            Point::new(Compute(2.0), 0.4).with_samples(300.0),
+            Point::new(Compute(1.0), 0.2),
+            Point::new(Compute(2.0), 0.6).with_samples(100.0),
         ])
         .unwrap();
         assert_eq!(series.points().len(), 2);
@@ -201,11 +209,14 @@ mod tests {
 
     #[test]
     fn bad_numbers_are_refused_with_their_index() {
-        let nan = Series::try_new(vec![Point::new(1.0, 0.3), Point::new(2.0, f64::NAN)]);
+        let nan = Series::try_new(vec![
+            Point::new(Compute(1.0), 0.3),
+            Point::new(Compute(2.0), f64::NAN),
+        ]);
         assert!(matches!(nan, Err(PointsError::NotFinite { index: 1, .. })));
-        let percent = Series::try_new(vec![Point::new(1.0, 43.0)]);
+        let percent = Series::try_new(vec![Point::new(Compute(1.0), 43.0)]);
         assert!(matches!(percent, Err(PointsError::OutOfRange { index: 0, .. })));
-        let negative = Series::try_new(vec![Point::new(-1.0, 0.3)]);
+        let negative = Series::try_new(vec![Point::new(Compute(-1.0), 0.3)]);
         assert!(matches!(negative, Err(PointsError::BadCompute { index: 0, .. })));
         assert_eq!(Series::try_new(vec![]), Err(PointsError::Empty));
     }
@@ -213,7 +224,7 @@ mod tests {
     #[test]
     fn a_stated_range_admits_other_rewards() {
         let range = ValueRange { low: -1.0, high: 1.0 };
-        let series = Series::try_with_range(vec![Point::new(1.0, -0.5)], range).unwrap();
+        let series = Series::try_with_range(vec![Point::new(Compute(1.0), -0.5)], range).unwrap();
         assert!((series.range().to_unit(series.points()[0].value) - 0.25).abs() < 1e-12);
         assert!((range.from_unit(0.25) + 0.5).abs() < 1e-12);
     }
@@ -221,8 +232,9 @@ mod tests {
     #[test]
     fn until_keeps_the_points_up_to_and_including_the_bound() {
         let series =
-            Series::try_new((0..5).map(|i| Point::new(f64::from(i), 0.3)).collect()).unwrap();
-        assert_eq!(series.until(2.0).unwrap().points().len(), 3);
-        assert_eq!(series.until(-1.0), None);
+            Series::try_new((0..5).map(|i| Point::new(Compute(f64::from(i)), 0.3)).collect())
+                .unwrap();
+        assert_eq!(series.until(Compute(2.0)).unwrap().points().len(), 3);
+        assert_eq!(series.until(Compute(-1.0)), None);
     }
 }

@@ -2,14 +2,17 @@
 
 use serde::Serialize;
 
-use crate::fit::{Ceiling, FitOptions, Warmup, fit};
+use crate::compute::Compute;
+use crate::fit::{Ceiling, fit};
+use crate::options::{FitOptions, Warmup};
 use crate::points::Series;
 
 /// The ceiling with another warm-up cut.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct CutRow {
     /// Points before this compute were left out.
-    pub cut: f64,
+    pub cut: Compute,
     /// Points used.
     pub points: usize,
     /// The ceiling then.
@@ -20,7 +23,7 @@ pub struct CutRow {
 /// cuts that leave too few points are skipped.
 pub fn other_cuts(series: &Series, options: &FitOptions) -> Vec<CutRow> {
     let points = series.points();
-    let until = options.until.unwrap_or(f64::INFINITY);
+    let until = options.until.unwrap_or(Compute::UNLIMITED);
     let count = points.partition_point(|p| p.compute <= until);
     let mut dropped = vec![0, 1, 2, count / 10, count / 4];
     dropped.sort_unstable();
@@ -29,7 +32,7 @@ pub fn other_cuts(series: &Series, options: &FitOptions) -> Vec<CutRow> {
         .into_iter()
         .filter(|dropped| *dropped < count)
         .filter_map(|dropped| {
-            let cut = if dropped == 0 { 0.0 } else { points[dropped].compute };
+            let cut = if dropped == 0 { Compute::ZERO } else { points[dropped].compute };
             let options = FitOptions { warmup: Warmup::Before(cut), ..*options };
             let found = fit(series, &options).ok()?;
             Some(CutRow { cut, points: found.used.len(), ceiling: found.ceiling })
@@ -45,8 +48,9 @@ mod tests {
 
     #[test]
     fn cuts_move_the_window_and_keep_the_end() {
-        let law = Sigmoid { floor: 0.4, ceiling: 0.6, steepness: 1.8, midpoint: 50.0 };
-        let points = (1..=40).map(|i| f64::from(i) * 10.0).map(|c| Point::new(c, law.value_at(c)));
+        let law = Sigmoid { floor: 0.4, ceiling: 0.6, steepness: 1.8, midpoint: Compute(50.0) };
+        let computes = (1..=40).map(|i| Compute(f64::from(i) * 10.0));
+        let points = computes.map(|c| Point::new(c, law.value_at(c)));
         let series = Series::try_new(points.collect()).unwrap();
         let rows = other_cuts(&series, &FitOptions::default());
         let used: Vec<usize> = rows.iter().map(|row| row.points).collect();

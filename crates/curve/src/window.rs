@@ -4,13 +4,16 @@
 //! fit the sigmoid to the points after the first quarter, walk back from there, and cut just after
 //! the first point that lies more than three standard deviations off what that fit says of it. So
 //! a run that follows the law from its start keeps every point, and a run with a warm-up jump
-//! loses only the jump. `marginal` keeps all points: its own distrust term does that work softly.
+//! loses only the jump. The posteriors keep all points: their distrust term does that work softly.
 //!
 //! Very long series are averaged in equal steps of log compute down to [`MOST_POINTS`], so that
-//! the cost of a fit does not grow with the cube of the evaluations.
+//! the cost of a fit does not grow with the cube of the evaluations. `mixture` bins the rows
+//! themselves, and more coarsely.
 
-use crate::fit::{FitError, FitOptions, FloorChoice, Method, Warmup, profile};
-use crate::noise;
+use crate::compute::Compute;
+use crate::fit::{FitError, profile};
+use crate::noise::{self, Noise};
+use crate::options::{FitOptions, FloorChoice, Method, Warmup};
 use crate::points::{Point, Series, ValueRange};
 
 /// Points kept for a fit at most; more are averaged with their neighbours.
@@ -20,82 +23,79 @@ pub const MOST_POINTS: usize = 160;
 /// standard deviations.
 const WARMUP_MISS: f64 = 3.0 / 1.645;
 
+/// A run whose gain is below this many noise scales has not moved, and shows no ceiling.
+const LEAST_GAIN: f64 = 3.0;
+
 /// The points of one fit on the unit scale.
 #[derive(Debug, Clone)]
 pub(crate) struct Window {
     /// Points used, on their own scale.
     pub(crate) used: Vec<Point>,
-    /// The same on the unit scale, neighbours averaged where there are very many.
+    /// The same on the unit scale.
+    pub(crate) rows: Vec<Point>,
+    /// The same again, neighbours averaged where there are very many.
     pub(crate) unit: Vec<Point>,
     /// Points left out, on their own scale.
     pub(crate) left_out: Vec<Point>,
     /// Points before this compute were left out.
-    pub(crate) cut: f64,
+    pub(crate) cut: Compute,
     /// Points from here on follow one curve by the rule of `auto`: quality is judged on them.
-    pub(crate) steady_from: f64,
+    pub(crate) steady_from: Compute,
     /// The floor if it is held, unit scale.
     pub(crate) floor: Option<f64>,
     /// Is the held floor the first point, and so as noisy as one?
     pub(crate) floor_is_measured: bool,
     pub(crate) range: ValueRange,
-    /// Sampling noise of one point, unit scale.
-    pub(crate) noise: noise::Noise,
+    /// Sampling noise of the points in `unit`.
+    pub(crate) noise: Noise,
 }
 
 impl Window {
     pub(crate) fn choose(series: &Series, options: &FitOptions) -> Result<Self, FitError> {
         let range = series.range();
-        let until = options.until.unwrap_or(f64::INFINITY);
-        let all = series.points();
-        let floor = match options.floor_choice() {
-            FloorChoice::First => Some(range.to_unit(all[0].value)),
-            FloorChoice::Given(value) => {
-                if value < range.low || value > range.high {
-                    return Err(FitError::FloorOutOfRange { floor: value, range });
-                }
-                Some(range.to_unit(value))
-            }
-            FloorChoice::Fit if options.method == Method::Paper => {
-                return Err(FitError::FloorNotHeld);
-            }
-            FloorChoice::Fit => None,
-        };
+        let until = options.until.unwrap_or(Compute::UNLIMITED);
+        let floor = held_floor(series, options)?;
         let steady_from = match options.warmup {
             Warmup::Before(compute) => compute,
-            Warmup::Auto => auto_cut(series, options, floor),
+            Warmup::Auto => auto_cut(series, until, floor),
         };
-        let keeps_warmup = options.warmup == Warmup::Auto && options.method == Method::Marginal;
-        let cut = if keeps_warmup { 0.0 } else { steady_from };
+        let keeps_warmup = options.warmup == Warmup::Auto && options.method.is_posterior();
+        let cut = if keeps_warmup { Compute::ZERO } else { steady_from };
         // A power law has no value at zero compute.
         let is_usable = |p: &Point| {
             p.compute >= cut
                 && p.compute <= until
-                && (options.method != Method::PowerLaw || p.compute > 0.0)
+                && (options.method != Method::PowerLaw || p.compute.is_positive())
         };
-        let (used, left_out): (Vec<Point>, Vec<Point>) = all.iter().partition(|p| is_usable(p));
-        if used.last().is_some_and(|last| last.compute <= 0.0) {
+        let (used, left_out): (Vec<Point>, Vec<Point>) =
+            series.points().iter().partition(|p| is_usable(p));
+        if used.last().is_some_and(|last| !last.compute.is_positive()) {
             return Err(FitError::NoCompute);
         }
         let needed = match options.method {
-            Method::Marginal => 3,
+            method if method.is_posterior() => 3,
             _ => 4 + usize::from(floor.is_none()),
         };
         if used.len() < needed {
-            return Err(FitError::TooFewPoints {
-                found: used.len(),
-                needed,
-                from: cut,
-                until,
-                method: options.method,
-            });
+            let (found, method) = (used.len(), options.method);
+            return Err(FitError::TooFewPoints { found, needed, from: cut, until, method });
         }
-        let unit: Vec<Point> = thin(&used)
-            .into_iter()
-            .map(|point| Point { value: range.to_unit(point.value), ..point })
-            .collect();
-        let noise = noise::estimate(&unit);
+        let rows = on_unit_scale(&used, range);
+        let (unit, counts) = thin(&rows);
+        let noise = noise::estimate(&rows, &unit, &counts);
         let floor_is_measured = options.floor_choice() == FloorChoice::First;
-        Ok(Self { used, unit, left_out, cut, steady_from, floor, floor_is_measured, range, noise })
+        Ok(Self {
+            used,
+            rows,
+            unit,
+            left_out,
+            cut,
+            steady_from,
+            floor,
+            floor_is_measured,
+            range,
+            noise,
+        })
     }
 
     /// The points after the warm-up.
@@ -105,13 +105,19 @@ impl Window {
     }
 
     /// Compute of the last point used.
-    pub(crate) fn last_compute(&self) -> f64 {
+    pub(crate) fn last_compute(&self) -> Compute {
         self.unit[self.unit.len() - 1].compute
     }
 
     /// The first compute above zero.
-    pub(crate) fn first_compute(&self) -> f64 {
-        self.unit.iter().map(|p| p.compute).find(|c| *c > 0.0).expect("checked in `choose`")
+    pub(crate) fn first_compute(&self) -> Compute {
+        let computes = self.unit.iter().map(|p| p.compute);
+        computes.into_iter().find(|c| c.is_positive()).expect("checked in `choose`")
+    }
+
+    /// Is the gain so far more than noise?
+    pub(crate) fn has_moved(&self) -> bool {
+        (self.last_level() - self.unit[0].value).abs() > LEAST_GAIN * self.noise.scale
     }
 
     /// Mean value of the last three points.
@@ -121,21 +127,34 @@ impl Window {
     }
 }
 
-fn auto_cut(series: &Series, options: &FitOptions, floor: Option<f64>) -> f64 {
-    let until = options.until.unwrap_or(f64::INFINITY);
+/// The floor on the unit scale, where it is not fitted.
+fn held_floor(series: &Series, options: &FitOptions) -> Result<Option<f64>, FitError> {
     let range = series.range();
-    let points: Vec<Point> = series
-        .points()
-        .iter()
-        .filter(|p| p.compute <= until)
-        .map(|p| Point { value: range.to_unit(p.value), ..*p })
-        .collect();
+    match options.floor_choice() {
+        FloorChoice::First => Ok(Some(range.to_unit(series.points()[0].value))),
+        FloorChoice::Given(floor) if floor < range.low || floor > range.high => {
+            Err(FitError::FloorOutOfRange { floor, range })
+        }
+        FloorChoice::Given(floor) => Ok(Some(range.to_unit(floor))),
+        FloorChoice::Fit if options.method == Method::Paper => Err(FitError::FloorNotHeld),
+        FloorChoice::Fit => Ok(None),
+    }
+}
+
+fn on_unit_scale(points: &[Point], range: ValueRange) -> Vec<Point> {
+    points.iter().map(|p| Point { value: range.to_unit(p.value), ..*p }).collect()
+}
+
+fn auto_cut(series: &Series, until: Compute, floor: Option<f64>) -> Compute {
+    let end = series.points().partition_point(|p| p.compute <= until);
+    let (points, counts) = thin(&on_unit_scale(&series.points()[..end], series.range()));
     let skipped = points.len() / 4;
     let later = &points[skipped..];
     if skipped == 0 || later.len() < 6 {
-        return 0.0;
+        return Compute::ZERO;
     }
-    let curve = profile::profile_of(later, floor);
+    let noise = noise::estimate(later, later, &counts[skipped..]);
+    let curve = profile::profile_of(later, floor, &noise);
     let is_off = |p: &Point| {
         let back = curve.forecast(p.compute);
         let end = if p.value < back.value { back.low } else { back.high };
@@ -143,29 +162,31 @@ fn auto_cut(series: &Series, options: &FitOptions, floor: Option<f64>) -> f64 {
     };
     match points[..skipped].iter().rposition(is_off) {
         Some(last_off) => points[last_off + 1].compute,
-        None => 0.0,
+        None => Compute::ZERO,
     }
 }
 
-/// Averages neighbours in log compute until at most [`MOST_POINTS`] are left.
-fn thin(points: &[Point]) -> Vec<Point> {
+/// Averages neighbours in log compute until at most [`MOST_POINTS`] are left; with the rows behind
+/// each.
+fn thin(points: &[Point]) -> (Vec<Point>, Vec<f64>) {
     if points.len() <= MOST_POINTS {
-        return points.to_vec();
+        return (points.to_vec(), vec![1.0; points.len()]);
     }
-    let positive = points.iter().map(|p| p.compute).filter(|c| *c > 0.0);
+    let positive = points.iter().map(|p| p.compute.0).filter(|c| *c > 0.0);
     let first = positive.fold(f64::INFINITY, f64::min).ln();
     let last = points[points.len() - 1].compute.ln();
     let bin = |p: &Point| {
         let share = (p.compute.ln() - first) / (last - first).max(f64::MIN_POSITIVE);
-        if p.compute > 0.0 { 1 + (share * (MOST_POINTS - 2) as f64) as usize } else { 0 }
+        if p.compute.is_positive() { 1 + (share * (MOST_POINTS - 2) as f64) as usize } else { 0 }
     };
-    points.chunk_by(|a, b| bin(a) == bin(b)).map(mean_point).collect()
+    let bins = points.chunk_by(|a, b| bin(a) == bin(b));
+    bins.map(|rows| (mean_point(rows), rows.len() as f64)).unzip()
 }
 
 fn mean_point(points: &[Point]) -> Point {
     let count = points.len() as f64;
     Point {
-        compute: points.iter().map(|p| p.compute).sum::<f64>() / count,
+        compute: Compute(points.iter().map(|p| p.compute.0).sum::<f64>() / count),
         value: points.iter().map(|p| p.value).sum::<f64>() / count,
         samples: points.iter().map(|p| p.samples).sum(),
     }

@@ -4,8 +4,8 @@
 
 use proptest::prelude::*;
 use scalerl_curve::{
-    FitError, FitOptions, FloorChoice, Method, Point, Series, Sigmoid, ValueRange, backtest,
-    compare, fit, other_cuts, share_ceiling,
+    Compute, FitError, FitOptions, FloorChoice, Method, Point, Series, Sigmoid, ValueRange,
+    Verdict, backtest, compare, fit, other_cuts, share_ceiling,
 };
 
 fn any_points() -> impl Strategy<Value = Vec<Point>> {
@@ -20,7 +20,7 @@ fn any_points() -> impl Strategy<Value = Vec<Point>> {
     ];
     let samples = prop_oneof![Just(None), (1.0..1e9_f64).prop_map(Some), Just(Some(0.0))];
     let point = (compute, value, samples).prop_map(|(compute, value, samples)| Point {
-        compute,
+        compute: Compute(compute),
         value,
         samples,
     });
@@ -41,7 +41,8 @@ fn check(
             return Ok(());
         }
     };
-    for (name, estimate) in [("steepness", found.steepness), ("midpoint", found.midpoint)] {
+    let midpoint = found.midpoint.map(|compute| compute.0);
+    for (name, estimate) in [("steepness", found.steepness), ("midpoint", midpoint)] {
         prop_assert!(!estimate.value.is_nan(), "{name}");
         prop_assert!(estimate.low <= estimate.value && estimate.value <= estimate.high, "{name}");
     }
@@ -64,6 +65,11 @@ fn check(
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn mixture_answers_anything(points in any_points()) {
+        check(&points, Method::Mixture, None)?;
+    }
 
     #[test]
     fn marginal_answers_anything(points in any_points()) {
@@ -90,11 +96,11 @@ proptest! {
         floor in 0.1..0.4_f64, gain in 0.15..0.4_f64, steepness in 1.0..3.0_f64,
         log_midpoint in 0.0..8.0_f64,
     ) {
-        let midpoint = 10.0_f64.powf(log_midpoint);
+        let midpoint = Compute(10.0_f64.powf(log_midpoint));
         let law = Sigmoid { floor, ceiling: floor + gain, steepness, midpoint };
         let points = (0..50).map(|i| {
-            let compute = midpoint * 4.0 * f64::from(i + 1) / 50.0;
-            Point { compute, value: law.value_at(compute), samples: Some(16_000.0) }
+            let compute = midpoint * (4.0 * f64::from(i + 1) / 50.0);
+            Point::new(compute, law.value_at(compute)).with_samples(16_000.0)
         });
         let series = Series::try_new(points.collect()).unwrap();
         let options = FitOptions {
@@ -113,28 +119,28 @@ proptest! {
     #[test]
     fn the_axis_has_no_unit(log_unit in -3.0..20.0_f64) {
         let unit = 10.0_f64.powf(log_unit);
-        let law = Sigmoid { floor: 0.4, ceiling: 0.6, steepness: 1.8, midpoint: 100.0 };
+        let law = Sigmoid { floor: 0.4, ceiling: 0.6, steepness: 1.8, midpoint: Compute(100.0) };
         let series = |unit: f64| {
             let points = (1..40).map(|i| {
-                let compute = f64::from(i) * 12.0;
+                let compute = Compute(f64::from(i) * 12.0);
                 let value = law.value_at(compute) + 0.003 * (f64::from(i) * 1.7).sin();
-                Point { compute: compute * unit, value, samples: Some(16_000.0) }
+                Point::new(compute * unit, value).with_samples(16_000.0)
             });
             Series::try_new(points.collect()).unwrap()
         };
         let plain = fit(&series(1.0), &FitOptions::default()).unwrap();
         let scaled = fit(&series(unit), &FitOptions::default()).unwrap();
-        let (a, b) = (plain.forecast(1000.0), scaled.forecast(1000.0 * unit));
+        let (a, b) = (plain.forecast(Compute(1000.0)), scaled.forecast(Compute(1000.0 * unit)));
         prop_assert!((a.value - b.value).abs() < 1e-3 && (a.low - b.low).abs() < 2e-3);
     }
 }
 
 #[test]
 fn another_range_gives_the_same_fit_on_its_own_scale() {
-    let law = Sigmoid { floor: 0.4, ceiling: 0.6, steepness: 1.8, midpoint: 100.0 };
+    let law = Sigmoid { floor: 0.4, ceiling: 0.6, steepness: 1.8, midpoint: Compute(100.0) };
     let points = |scale: f64, shift: f64| {
         (1..40)
-            .map(|i| f64::from(i) * 12.0)
+            .map(|i| Compute(f64::from(i) * 12.0))
             .map(|c| Point::new(c, law.value_at(c) * scale + shift))
             .collect::<Vec<_>>()
     };
@@ -144,47 +150,48 @@ fn another_range_gives_the_same_fit_on_its_own_scale() {
     let options = FitOptions::default();
     let (a, b) = (fit(&unit, &options).unwrap(), fit(&wide, &options).unwrap());
     assert!((a.ceiling.value * 2.0 - 1.0 - b.ceiling.value).abs() < 1e-9);
-    assert!((a.forecast(900.0).low * 2.0 - 1.0 - b.forecast(900.0).low).abs() < 1e-9);
+    assert!(
+        (a.forecast(Compute(900.0)).low * 2.0 - 1.0 - b.forecast(Compute(900.0)).low).abs() < 1e-9
+    );
     assert!((a.gain(2.0).value * 2.0 - b.gain(2.0).value).abs() < 1e-9);
 }
 
 #[test]
 fn a_constant_run_is_not_bounded_and_forecast_to_stay() {
-    let points =
-        (1..30).map(|i| Point { compute: f64::from(i), value: 0.42, samples: Some(1000.0) });
+    let points = (1..30).map(|i| Point::new(Compute(f64::from(i)), 0.42).with_samples(1000.0));
     let series = Series::try_new(points.collect()).unwrap();
     let found = fit(&series, &FitOptions::default()).unwrap();
     assert!(!found.ceiling.bounded);
-    assert!((found.forecast(58.0).value - 0.42).abs() < 0.01);
+    assert!((found.forecast(Compute(58.0)).value - 0.42).abs() < 0.01);
 }
 
 #[test]
-fn a_falling_run_is_unstable() {
+fn a_falling_run_is_called_so() {
     let value =
         |i: u32| if i < 20 { 0.4 + 0.01 * f64::from(i) } else { 0.6 - 0.012 * f64::from(i - 20) };
     let points =
-        (1..35).map(|i| Point { compute: f64::from(i), value: value(i), samples: Some(16_000.0) });
+        (1..35).map(|i| Point::new(Compute(f64::from(i)), value(i)).with_samples(16_000.0));
     let series = Series::try_new(points.collect()).unwrap();
     let found = fit(&series, &FitOptions::default()).unwrap();
-    assert_eq!(found.verdict.to_string(), "unstable");
+    assert_eq!(found.verdict, Verdict::Falling);
 }
 
 #[test]
 fn two_stages_are_not_a_sigmoid() {
     let value = |i: u32| if i < 25 { 0.3 } else { 0.6 } + 0.001 * f64::from(i % 3);
     let points = (1..60).map(|i| Point {
-        compute: f64::from(i) + 20.0,
+        compute: Compute(f64::from(i) + 20.0),
         value: value(i) - 0.2 * f64::from(u8::from((40..46).contains(&i))),
         samples: Some(16_000.0),
     });
     let series = Series::try_new(points.collect()).unwrap();
     let found = fit(&series, &FitOptions::default()).unwrap();
-    assert_eq!(found.verdict.to_string(), "not a sigmoid");
+    assert_eq!(found.verdict, Verdict::NotSigmoid);
 }
 
 #[test]
 fn points_at_compute_zero_only_are_refused() {
-    let series = Series::try_new(vec![Point::new(0.0, 0.3)]).unwrap();
+    let series = Series::try_new(vec![Point::new(Compute::ZERO, 0.3)]).unwrap();
     let error = fit(&series, &FitOptions::default()).unwrap_err();
     assert_eq!(error, FitError::NoCompute);
 }

@@ -1,6 +1,6 @@
 //! The live forecast: refits the curve after each evaluation.
 
-use scalerl_curve::{FitOptions, fit};
+use scalerl_curve::{Compute, FitOptions, fit};
 use scalerl_journal::{Axis, EvaluationPoint, ForecastReport};
 use scalerl_recipe as recipe;
 use scalerl_rollout::PolicyVersion;
@@ -14,16 +14,16 @@ pub(crate) fn forecast(points: &[EvaluationPoint], axis: Axis) -> Option<Forecas
     let found = fit(&series, &FitOptions::default()).ok()?;
     let last = points.last()?;
     let compute = last.compute(axis);
-    let (gain, ahead) = (found.gain(FACTOR), found.forecast(compute * FACTOR));
+    let (gain, ahead) = (found.gain(FACTOR), found.forecast(Compute(compute * FACTOR)));
     let report = ForecastReport {
         version: PolicyVersion(last.step),
         axis,
         compute,
-        value: found.forecast(compute).value,
+        value: found.forecast(Compute(compute)).value,
         gain: (gain.value, gain.low, gain.high),
         at_twice: (ahead.value, ahead.low, ahead.high),
         ceiling: (found.ceiling.value, found.ceiling.low, found.ceiling.high),
-        verdict: found.verdict.to_string(),
+        verdict: found.verdict,
     };
     is_finite(&report).then_some(report)
 }

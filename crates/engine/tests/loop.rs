@@ -457,7 +457,7 @@ fn fitting_commands_read_the_folder_of_a_killed_and_resumed_run() {
             scalerl_ingest::Request { x: Some(name.into()), ..scalerl_ingest::Request::default() };
         let runs = scalerl_ingest::read(std::slice::from_ref(&path), &request).unwrap();
         assert_eq!((runs.len(), runs[0].name.as_str()), (1, "mine"));
-        runs[0].points.iter().map(|point| (point.compute, point.value)).collect::<Vec<_>>()
+        runs[0].points.iter().map(|point| (point.compute.0, point.value)).collect::<Vec<_>>()
     };
     let ours = |compute: fn(&scalerl_journal::EvaluationPoint) -> f64| {
         points.iter().map(|point| (compute(point), point.pass_rate)).collect::<Vec<_>>()

@@ -89,7 +89,17 @@ pub fn read_whole(file: File, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(usize::try_from(size).unwrap_or(usize::MAX))?;
     // A pipe has no size, and a file may grow.
-    file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
+    read_onto(bytes, file, limit)
+}
+
+/// Reads a stream that has no size, such as standard input or what a decoder unpacks, to its end,
+/// or refuses it when there are more than `limit` bytes.
+pub fn read_stream(reader: impl Read, limit: u64) -> io::Result<Vec<u8>> {
+    read_onto(Vec::new(), reader, limit)
+}
+
+fn read_onto(mut bytes: Vec<u8>, reader: impl Read, limit: u64) -> io::Result<Vec<u8>> {
+    reader.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit { Err(too_large("file", limit)) } else { Ok(bytes) }
 }
 

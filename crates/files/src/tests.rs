@@ -60,6 +60,13 @@ fn a_pipe_that_is_held_already_is_an_input() {
 }
 
 #[test]
+fn a_stream_without_a_size_has_a_limit() {
+    assert_eq!(read_stream(&b"abcd"[..], 4).unwrap(), b"abcd");
+    let error = read_stream(io::repeat(0), 1 << 10).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+}
+
+#[test]
 fn a_held_pipe_has_a_limit_too() {
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     let path = PathBuf::from(format!("/dev/fd/{}", reader.as_raw_fd()));

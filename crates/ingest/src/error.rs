@@ -38,9 +38,12 @@ pub enum IngestError {
     /// Nothing in it.
     #[error("{file}: the file is empty")]
     Empty { file: String },
-    /// Packed whole.
+    /// Packed whole, by a tool that is not read.
     #[error("{file}: compressed with {tool}")]
     Compressed { file: String, tool: &'static str },
+    /// Packed by a tool that is read, and broken.
+    #[error("{file}: cannot be unpacked as {tool}: {problem}")]
+    Damaged { file: String, tool: &'static str, problem: String },
     /// None of the formats fits.
     #[error("{file}: {problem}; none of the known formats ({})", Format::names())]
     Unrecognised { file: String, problem: &'static str },
@@ -90,7 +93,8 @@ impl IngestError {
             Self::NoEvents { .. } => "give the log files inside it by name",
             Self::NoEvaluations { .. } => "wait for one, or set evaluation.at_start in the recipe",
             Self::Empty { .. } => "the run may not have written anything yet",
-            Self::Compressed { .. } => "unpack it first (gunzip, unzstd, unzip, bunzip2, unxz)",
+            Self::Compressed { .. } => "unpack it first (unzip, bunzip2, unxz)",
+            Self::Damaged { .. } => "the file was cut off or changed; fetch it again",
             Self::Unrecognised { .. } => "name the format with --format, or export the run as CSV",
             Self::Malformed { .. } => {
                 "if the format was guessed wrongly, name it with --format; else mend the file there"

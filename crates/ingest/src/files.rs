@@ -6,9 +6,13 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::error::IngestError;
+use crate::format::compressed_with;
 
 /// Logs of evaluations are small; beyond this a wrong file was given.
 const LARGEST_FILE: u64 = 2 << 30;
+
+/// The path that stands for standard input.
+const STANDARD: &str = "-";
 
 /// Evaluations of the primary set in a run folder.
 const POINTS: &str = "points.jsonl";
@@ -19,6 +23,8 @@ const DEEPEST_FOLDER: usize = 6;
 /// One thing to read.
 pub(crate) enum Input {
     File(PathBuf),
+    /// Standard input, for the path `-`.
+    Standard,
     /// The event files of one folder, in the order they were written, under the run's name.
     Events {
         name: String,
@@ -33,6 +39,9 @@ pub(crate) enum Input {
 
 /// Resolves a path given by the user.
 pub(crate) fn inputs(path: &Path) -> Result<Vec<Input>, IngestError> {
+    if path.as_os_str() == STANDARD {
+        return Ok(vec![Input::Standard]);
+    }
     let unreadable = |source| IngestError::Unreadable { path: path.to_owned(), source };
     if !fs::metadata(path).map_err(unreadable)?.is_dir() {
         return Ok(vec![Input::File(path.to_owned())]);
@@ -94,12 +103,43 @@ fn gather(
 pub(crate) fn load(path: &Path) -> Result<Vec<u8>, IngestError> {
     let bytes = scalerl_files::open_input(path)
         .and_then(|file| scalerl_files::read_whole(file, LARGEST_FILE));
-    bytes.map_err(|source| {
-        let path = path.to_owned();
-        match source.kind() {
-            ErrorKind::FileTooLarge => IngestError::TooLarge { path, limit: LARGEST_FILE },
-            ErrorKind::InvalidInput => IngestError::NotAFile { path, source },
-            _ => IngestError::Unreadable { path, source },
+    unpack(path, bytes.map_err(|source| refused(path, source))?)
+}
+
+/// Reads standard input to its end.
+pub(crate) fn load_standard() -> Result<Vec<u8>, IngestError> {
+    let path = Path::new(STANDARD);
+    let bytes = scalerl_files::read_stream(std::io::stdin().lock(), LARGEST_FILE);
+    unpack(path, bytes.map_err(|source| refused(path, source))?)
+}
+
+fn refused(path: &Path, source: std::io::Error) -> IngestError {
+    let path = path.to_owned();
+    match source.kind() {
+        ErrorKind::FileTooLarge => IngestError::TooLarge { path, limit: LARGEST_FILE },
+        ErrorKind::InvalidInput => IngestError::NotAFile { path, source },
+        _ => IngestError::Unreadable { path, source },
+    }
+}
+
+/// Unpacks gzip and Zstandard, whatever the file is called; the limit is that of a plain file.
+fn unpack(path: &Path, bytes: Vec<u8>) -> Result<Vec<u8>, IngestError> {
+    let tool = compressed_with(&bytes).unwrap_or_default();
+    let packed = &bytes[..];
+    let unpacked = match tool {
+        "gzip" => {
+            scalerl_files::read_stream(flate2::read::MultiGzDecoder::new(packed), LARGEST_FILE)
+        }
+        "zstd" => ruzstd::decoding::StreamingDecoder::new(packed)
+            .map_err(|error| std::io::Error::new(ErrorKind::InvalidData, error))
+            .and_then(|decoder| scalerl_files::read_stream(decoder, LARGEST_FILE)),
+        _ => return Ok(bytes),
+    };
+    unpacked.map_err(|source| match source.kind() {
+        ErrorKind::FileTooLarge => refused(path, source),
+        _ => {
+            let file = path.display().to_string();
+            IngestError::Damaged { file, tool, problem: source.to_string() }
         }
     })
 }
@@ -110,5 +150,11 @@ pub(crate) fn stem(path: &Path) -> String {
     let real = if path.file_name().is_none() { path.canonicalize().ok() } else { None };
     let path = real.as_deref().unwrap_or(path);
     let stem = if path.is_dir() { path.file_name() } else { path.file_stem() };
+    // `run.csv.gz` is the run `run`.
+    let is_packed = path.extension().is_some_and(|e| e == "gz" || e == "zst" || e == "zstd");
+    let stem = match stem {
+        Some(stem) if is_packed && !path.is_dir() => Path::new(stem).file_stem(),
+        stem => stem,
+    };
     stem.map_or_else(|| path.display().to_string(), |stem| stem.to_string_lossy().into_owned())
 }

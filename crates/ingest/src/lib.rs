@@ -32,7 +32,7 @@ mod wandb;
 
 use std::path::{Path, PathBuf};
 
-use scalerl_curve::Point;
+use scalerl_curve::{Compute, Point};
 use serde::Serialize;
 
 pub use axis::Axis;
@@ -76,11 +76,14 @@ pub struct Run {
     pub metric: String,
     /// In the order of the log.
     pub points: Vec<Point>,
+    /// Entropy of the policy along the run, where the log has it.
+    pub entropy: Vec<(Compute, f64)>,
     /// What was derived, assumed or left out, in plain sentences.
     pub notes: Vec<String>,
 }
 
-/// Reads the runs of all files; parts of one run in several files are joined in order.
+/// Reads the runs of all files (`-` is standard input); parts of one run in several files are
+/// joined in order.
 pub fn read(paths: &[PathBuf], request: &Request) -> Result<Vec<Run>, IngestError> {
     if paths.is_empty() {
         return Err(IngestError::NoFiles);
@@ -93,6 +96,10 @@ pub fn read(paths: &[PathBuf], request: &Request) -> Result<Vec<Run>, IngestErro
                 Input::File(path) => {
                     let (name, file) = (files::stem(&path), path.display().to_string());
                     reading.add(&name, &file, &files::load(&path)?, request.format)?;
+                }
+                Input::Standard => {
+                    let bytes = files::load_standard()?;
+                    reading.add("standard input", "-", &bytes, request.format)?;
                 }
                 Input::Events { name, files } => reading.add_events(name, &files)?,
                 Input::Run { name, points } => reading.add_run(name, &points)?,
@@ -144,9 +151,9 @@ impl Reading {
         }
         self.join_verl();
         let (table, notes) = match format {
-            Format::Csv | Format::Verl => (delimited::read(file, bytes, None, format)?, Vec::new()),
-            Format::Tsv => (delimited::read(file, bytes, Some(b'\t'), format)?, Vec::new()),
-            Format::WandbCsv => (wandb::read(file, bytes)?, Vec::new()),
+            Format::Csv | Format::Verl => delimited::read(file, bytes, None, format)?,
+            Format::Tsv => delimited::read(file, bytes, Some(b'\t'), format)?,
+            Format::WandbCsv => wandb::read(file, bytes)?,
             Format::Jsonl | Format::PrimeRl => json::read(file, bytes, format)?,
             Format::TrainerState => trainer_state::read(file, bytes)?,
             Format::Parquet => parquet::read(file, bytes)?,

@@ -6,9 +6,10 @@
 
 use std::collections::HashMap;
 
-use scalerl_curve::Point;
+use scalerl_curve::{Compute, Point};
 
-use crate::compute::{self, Compute};
+use crate::axis::normalise;
+use crate::compute;
 use crate::error::{ColumnList, IngestError, nearest};
 use crate::metric::{self, Metric};
 use crate::table::{Cell, Column, Log};
@@ -45,7 +46,7 @@ pub(crate) fn parts(log: &Log, request: &Request) -> Result<Vec<Part>, IngestErr
         if !metrics.iter().any(|metric| has_values(log, metric, group)) {
             continue;
         }
-        let compute = Compute::choose(log, &group.rows, request)?;
+        let compute = compute::ComputeAxis::choose(log, &group.rows, request)?;
         let base = group.name.as_deref().unwrap_or(&log.name);
         for metric in &metrics {
             let run = run(log, request, group, metric, &compute, &samples)?;
@@ -142,7 +143,7 @@ fn run(
     request: &Request,
     group: &Group,
     metric: &Metric,
-    compute: &Compute,
+    compute: &compute::ComputeAxis,
     samples: &Samples<'_>,
 ) -> Result<Run, IngestError> {
     let column =
@@ -159,7 +160,10 @@ fn run(
         match at {
             _ if !value.is_finite() => not_finite += 1,
             None => no_compute += 1,
-            Some(compute) => points.push(Point { compute, value, samples: samples.at(row) }),
+            Some(at) => {
+                let samples = samples.at(row);
+                points.push(Point { compute: Compute(at), value, samples });
+            }
         }
     }
     let mut notes = log.notes.clone();
@@ -186,6 +190,7 @@ fn run(
         x: compute.name.clone(),
         metric: metric.column.clone(),
         points,
+        entropy: entropy(log, group, &values),
         notes,
     })
 }
@@ -238,6 +243,26 @@ impl<'a> Samples<'a> {
     }
 }
 
+/// Names of the policy's entropy: the last part of the column's.
+const ENTROPIES: [&str; 5] =
+    ["entropy", "entropy_loss", "mean_entropy", "entropy_mean", "policy_entropy"];
+
+fn entropy(log: &Log, group: &Group, values: &compute::Values) -> Vec<(Compute, f64)> {
+    let rank = |column: &Column| {
+        let name = normalise(&column.name);
+        let leaf = name.rsplit(['/', '.']).next().unwrap_or(&name);
+        ENTROPIES.iter().position(|known| *known == leaf)
+    };
+    let columns = log.table.columns().iter().filter(|column| column.is_numeric());
+    let found = columns.filter_map(|column| Some((rank(column)?, column)));
+    let Some((_, column)) = found.min_by_key(|(rank, _)| *rank) else { return Vec::new() };
+    let pair = |row: &u32| {
+        let value = column.number(*row).filter(|value| value.is_finite())?;
+        Some((Compute(values.at(*row)?), value))
+    };
+    group.rows.iter().filter_map(pair).collect()
+}
+
 /// Joins parts of the same run, in the order the files were given.
 pub(crate) fn merge(parts: Vec<Part>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
@@ -259,13 +284,16 @@ pub(crate) fn merge(parts: Vec<Part>) -> Vec<Run> {
 }
 
 fn extend(run: &mut Run, part: Part) {
-    let last = run.points.iter().map(|point| point.compute).fold(0.0, f64::max);
+    let last = run.points.iter().map(|point| point.compute.0).fold(0.0, f64::max);
     let shift = if part.counts_from_start { last } else { 0.0 };
     if shift > 0.0 {
         run.notes.push(format!("A later file's compute was counted on from {last:.4}."));
     }
     let shifted = part.run.points.into_iter();
-    run.points.extend(shifted.map(|point| Point { compute: point.compute + shift, ..point }));
+    run.points
+        .extend(shifted.map(|point| Point { compute: Compute(point.compute.0 + shift), ..point }));
+    let entropy = part.run.entropy.into_iter();
+    run.entropy.extend(entropy.map(|(compute, value)| (Compute(compute.0 + shift), value)));
     for note in part.run.notes {
         if !run.notes.contains(&note) {
             run.notes.push(note);

@@ -28,11 +28,15 @@ impl Cell {
     }
 }
 
-/// Reads a number, also as numpy and torch print it: `np.float64(0.5)`, `tensor(0.5)`.
+/// Reads a number, also as numpy and torch print it (`np.float64(0.5)`, `tensor(0.5)`), and a
+/// percentage (`20.1 %` is 0.201).
 pub(crate) fn number(text: &str) -> Option<f64> {
     let text = text.trim();
     if let Ok(value) = text.parse() {
         return Some(value);
+    }
+    if let Some(percentage) = text.strip_suffix('%') {
+        return percentage.trim_end().parse::<f64>().ok().map(|value| value / 100.0);
     }
     let (wrapper, inner) = text.strip_suffix(')')?.split_once('(')?;
     let known = wrapper == "tensor" || wrapper.starts_with("np.") || wrapper.starts_with("numpy.");
@@ -192,6 +196,8 @@ mod tests {
             ("np.float64(0.25)", 0.25),
             ("np.int64(7)", 7.0),
             ("tensor(0.5, device='cuda:0')", 0.5),
+            ("25 %", 0.25),
+            ("12.5%", 0.125),
         ] {
             assert_eq!(number(text), Some(value), "{text}");
         }

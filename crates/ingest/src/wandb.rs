@@ -27,10 +27,10 @@ pub(crate) fn looks_like(header: &[String]) -> bool {
 }
 
 /// Turns a chart's export into one row per step and run.
-pub(crate) fn read(file: &str, bytes: &[u8]) -> Result<Table, IngestError> {
-    let wide = crate::delimited::read(file, bytes, None, Format::WandbCsv)?;
+pub(crate) fn read(file: &str, bytes: &[u8]) -> Result<(Table, Vec<String>), IngestError> {
+    let (wide, notes) = crate::delimited::read(file, bytes, None, Format::WandbCsv)?;
     if !wide.columns().iter().any(|column| column.name.contains(BETWEEN)) {
-        return Ok(wide);
+        return Ok((wide, notes));
     }
     let names = wide.names();
     let runs = runs_of(&names);
@@ -59,7 +59,7 @@ pub(crate) fn read(file: &str, bytes: &[u8]) -> Result<Table, IngestError> {
             }
         }
     }
-    Ok(long)
+    Ok((long, notes))
 }
 
 /// A run and its columns: place in the wide table, name of the metric.
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_chart_becomes_one_row_per_step_and_run() {
-        let table = read("chart.csv", CHART.as_bytes()).unwrap();
+        let (table, _) = read("chart.csv", CHART.as_bytes()).unwrap();
         assert_eq!(table.names(), ["Step", "run", "eval/acc"]);
         let runs: Vec<_> = table.column("run").unwrap().cells.iter().map(|c| &c.1).collect();
         let text = |name: &str| Cell::Text(name.to_owned());

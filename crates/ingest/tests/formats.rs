@@ -13,7 +13,7 @@ fn runs(name: &str, request: &Request) -> Vec<Run> {
 }
 
 fn xy(run: &Run) -> Vec<(f64, f64)> {
-    run.points.iter().map(|point| (point.compute, point.value)).collect()
+    run.points.iter().map(|point| (point.compute.0, point.value)).collect()
 }
 
 fn assert_close(found: &[(f64, f64)], expected: &[(f64, f64)]) {
@@ -285,4 +285,56 @@ fn gpus_that_contradict_the_log_are_used_and_noted() {
     let run = &runs("verl_new.log", &with_gpus(8.0))[0];
     assert_close(&xy(run)[1..2], &[(1.0, 0.3)]);
     assert!(run.notes.iter().any(|note| note.contains("configuration says 16")));
+}
+
+#[test]
+fn packed_logs_are_read_as_what_is_in_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = b"gpu_hours,pass_rate\n1,0.2\n2,0.4\n";
+    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut packer, text).unwrap();
+    let packed = packer.finish().unwrap();
+    let path = folder.path().join("run.csv.gz");
+    std::fs::write(&path, &packed).unwrap();
+    let runs = read(&[path.clone()], &Request::default()).unwrap();
+    assert_eq!((runs[0].name.as_str(), xy(&runs[0])), ("run", vec![(1.0, 0.2), (2.0, 0.4)]));
+    std::fs::write(&path, &packed[..packed.len() - 9]).unwrap();
+    let error = read(&[path], &Request::default()).unwrap_err();
+    assert!(error.to_string().contains("cannot be unpacked as gzip"), "{error}");
+}
+
+#[test]
+fn dates_and_unix_times_mean_the_time_since_the_first() {
+    let gpus = Request { gpus: Some(8.0), ..Request::default() };
+    let asked = |x: &str| Request { x: Some(x.into()), ..gpus.clone() };
+    let wanted = vec![(0.0, 0.2), (4.0, 0.3), (8.0, 0.4)];
+    for (name, text, request) in [
+        ("unix", "ts,acc\n1763215200,0.2\n1763217000,0.3\n1763218800,0.4\n", asked("ts")),
+        ("milli", "ts,acc\n1763215200000,0.2\n1763217000000,0.3\n1763218800000,0.4\n", asked("ts")),
+        (
+            "iso",
+            "when,acc\n2025-11-15T14:00:00Z,0.2\n2025-11-15T14:30:00Z,0.3\n2025-11-15T15:00:00Z,0.4\n",
+            asked("when"),
+        ),
+        (
+            "by itself",
+            "time,acc\n2025-11-15 14:00:00,0.2\n2025-11-15 14:30:00,0.3\n2025-11-15 15:00:00,0.4\n",
+            gpus.clone(),
+        ),
+    ] {
+        let runs = read_bytes(name, text.as_bytes(), &request).unwrap();
+        assert_eq!((runs[0].axis, xy(&runs[0])), (Axis::GpuHours, wanted.clone()), "{name}");
+        assert!(runs[0].notes.iter().any(|note| note.contains("clock time (`")));
+    }
+    let alone = Request { x: Some("ts".into()), ..Request::default() };
+    let error = read_bytes("a", b"ts,acc\n1763215200,0.2\n1763217000,0.3\n", &alone).unwrap_err();
+    assert!(error.hint().contains("--gpus"), "{error}");
+}
+
+#[test]
+fn entropy_is_kept_where_the_log_has_it() {
+    let text = b"step,acc,actor/entropy_loss\n1,0.2,0.9\n2,,0.8\n3,0.4,0.7\n";
+    let runs = read_bytes("a", text, &Request::default()).unwrap();
+    let entropy: Vec<(f64, f64)> = runs[0].entropy.iter().map(|(c, e)| (c.0, *e)).collect();
+    assert_eq!(entropy, [(1.0, 0.9), (2.0, 0.8), (3.0, 0.7)]);
 }

@@ -17,7 +17,7 @@ fn points_of(rows: &[(f64, Option<f64>)]) -> Vec<(u64, u64)> {
 }
 
 fn points(run: &Run) -> Vec<(u64, u64)> {
-    run.points.iter().map(|point| (point.compute.to_bits(), point.value.to_bits())).collect()
+    run.points.iter().map(|point| (point.compute.0.to_bits(), point.value.to_bits())).collect()
 }
 
 fn separated(rows: &[(f64, Option<f64>)], name: &str, separator: u8) -> Vec<u8> {
@@ -112,7 +112,7 @@ proptest! {
         let mut seconds = 0.0;
         for (point, (training, _, value)) in runs[0].points.iter().zip(&steps) {
             seconds += training;
-            prop_assert!((point.compute - seconds * gpus / 3600.0).abs() < 1e-9 * seconds);
+            prop_assert!((point.compute.0 - seconds * gpus / 3600.0).abs() < 1e-9 * seconds);
             prop_assert_eq!(point.value.to_bits(), value.to_bits());
         }
     }

@@ -28,10 +28,10 @@ fn the_old_verl_log_has_44_validations_and_8_gpu_hours() {
     let run = &runs[0];
     assert_eq!(run.axis, Axis::GpuHours);
     assert_eq!(run.points.len(), 44);
-    assert_eq!(run.points[0].compute.to_bits(), 0.0_f64.to_bits());
-    assert!((run.points[1].compute - 0.185_685).abs() < 1e-6, "{:?}", run.points[1]);
+    assert_eq!(run.points[0].compute.0.to_bits(), 0.0_f64.to_bits());
+    assert!((run.points[1].compute.0 - 0.185_685).abs() < 1e-6, "{:?}", run.points[1]);
     let last = run.points[43];
-    assert!((last.compute - 7.916_870_6).abs() < 1e-6, "{last:?}");
+    assert!((last.compute.0 - 7.916_870_6).abs() < 1e-6, "{last:?}");
     assert!((last.value - 0.543).abs() < 1e-9, "{last:?}");
 }
 
@@ -50,7 +50,7 @@ fn the_new_verl_log_has_two_sets_and_knows_its_gpus() {
         assert_eq!(run.points.len(), 43);
         // Sum of timing_s/step - testing - save_checkpoint over the 210 lines × 8 / 3600, by a
         // few lines of Python. One checkpoint took six hours: with it 173 GPU-hours or more.
-        let last = run.points[42].compute;
+        let last = run.points[42].compute.0;
         assert!((last - 124.009_82).abs() < 1e-6, "{last}");
     }
 }

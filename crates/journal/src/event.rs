@@ -8,6 +8,7 @@
 //!
 //! A new field gets a default, a changed meaning a new [`FORMAT`].
 
+use scalerl_curve::Verdict;
 use scalerl_rollout::{Draw, GroupId, PolicyVersion, PromptId, StepReport};
 use serde::{Deserialize, Serialize};
 
@@ -232,8 +233,8 @@ pub struct ForecastReport {
     pub at_twice: (f64, f64, f64),
     /// The ceiling: best value, lower end, upper end where the points bound it.
     pub ceiling: (f64, f64, Option<f64>),
-    /// What the fit is worth, in one or two words.
-    pub verdict: String,
+    /// What the fit is worth.
+    pub verdict: Verdict,
 }
 
 /// Why a run ended in order.

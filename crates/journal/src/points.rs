@@ -6,7 +6,7 @@
 
 use std::{fs::OpenOptions, io::Write as _, path::Path};
 
-use scalerl_curve::{Point, PointsError, Series};
+use scalerl_curve::{Compute, Point, PointsError, Series};
 use scalerl_rollout::PolicyVersion;
 use serde::{Deserialize, Serialize};
 
@@ -72,7 +72,7 @@ impl EvaluationPoint {
     /// Points as a checked series that can be fitted.
     pub fn series(points: &[Self], axis: Axis) -> Result<Series, PointsError> {
         let point = |point: &Self| Point {
-            compute: point.compute(axis),
+            compute: Compute(point.compute(axis)),
             value: point.pass_rate,
             samples: Some(point.samples as f64),
         };

@@ -6,7 +6,8 @@
 //! variant = all points of its runs ──fit──> A, B, C_mid, at the shared A again ──> verdict
 //! ```
 //!
-//! The verdict is `curve`'s: ceiling, efficiency or indistinguishable, with one demand more. Where
+//! The verdict is `curve`'s: ceiling, efficiency, undecided or indistinguishable, with one demand
+//! more: a lead whose cause is open must show in the measured ends too. Where
 //! some variant has two seeds or more, a difference must also exceed the margin between runs
 //! ([`Spread::margin`]); where none has, [`Margins`] is empty and a verdict rests on single runs.
 //!
@@ -17,7 +18,7 @@ use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 use scalerl_curve::{
-    Estimate, Fit, FitOptions, Method, Pair, Separation, Series, SharedFit, compare, fit,
+    Compute, Estimate, Fit, FitOptions, Pair, Separation, Series, SharedFit, compare, fit,
     fit_at_ceiling, share_ceiling,
 };
 use scalerl_journal::Axis;
@@ -232,16 +233,16 @@ impl RunAnalysis {
         let fits = series.as_ref().zip(end).map(|(series, end)| {
             let cut = end * FITTED_SHARE;
             let whole = fit(series, &FitOptions::default()).ok();
-            (whole, fit_until(series, Method::Marginal, cut).ok(), cut)
+            (whole, fit_until(series, &FitOptions::default(), cut).ok(), cut)
         });
-        let (whole, half, cut) = fits.unwrap_or((None, None, 0.0));
+        let (whole, half, cut) = fits.unwrap_or((None, None, Compute::ZERO));
         let ending = series
             .as_ref()
             .filter(|_| record.meta.is_finished)
             .and_then(|series| Ending::of(series, cut));
         let prediction = half.as_ref().zip(end).map(|(half, end)| {
-            let (at, count) = ending.map_or((end, 1), |ending| (ending.compute, ending.points));
-            Prediction::read(half, at, count)
+            let computes = ending.as_ref().map_or(vec![end], |ending| ending.computes.clone());
+            Prediction::read(half, &computes)
         });
         let (name, variant) = (record.meta.run.clone(), record.meta.variant.clone());
         Self { name, variant, record, series, whole, half, prediction, ending }
@@ -250,16 +251,16 @@ impl RunAnalysis {
 
 /// Compute at the end of a run: measured, or as the budget says. Budgets of device-hours count
 /// evaluations, curves do not, so the part of the time that was training is carried on.
-fn end_of(record: &RunRecord, series: &Series, budget: Budget) -> Option<f64> {
+fn end_of(record: &RunRecord, series: &Series, budget: Budget) -> Option<Compute> {
     let last = series.last_compute();
     if record.meta.is_finished {
-        return Some(last).filter(|last| *last > 0.0);
+        return Some(last).filter(|last| last.is_positive());
     }
     match budget.axis {
-        Axis::DeviceHours if record.meta.device_hours > 0.0 && last > 0.0 => {
-            Some((budget.amount * last / record.meta.device_hours).max(last))
+        Axis::DeviceHours if record.meta.device_hours > 0.0 && last.is_positive() => {
+            Some((last * (budget.amount / record.meta.device_hours)).max(last))
         }
-        _ => Some(budget.amount),
+        _ => Some(Compute(budget.amount)),
     }
 }
 
@@ -273,7 +274,8 @@ impl VariantAnalysis {
         let points = points.flat_map(|series| series.points().to_vec()).collect();
         let series = Series::try_new(points).ok()?;
         let whole = fit(&series, &FitOptions::default()).ok()?;
-        let half = fit_until(&series, Method::Marginal, series.last_compute() * FITTED_SHARE).ok();
+        let until = series.last_compute() * FITTED_SHARE;
+        let half = fit_until(&series, &FitOptions::default(), until).ok();
         let endings: Vec<&Ending> = runs.iter().filter_map(|run| run.ending.as_ref()).collect();
         let end = (!endings.is_empty()).then(|| {
             let count = endings.len() as f64;
@@ -320,14 +322,18 @@ impl Comparison {
             !steepness.contains(0.0) && exceeds(steepness.value, margins.steepness, runs);
         let is_earlier =
             !midpoint.contains(1.0) && exceeds(midpoint.value.ln(), margins.midpoint, runs);
+        let end_difference = end_difference(variant, base, margins.end);
+        let leads = end_difference.is_some_and(|difference| !difference.contains(0.0));
         let verdict = if has_own_ceiling(&pair, margins, runs) {
             Separation::Ceiling
-        } else if is_steeper || is_earlier {
+        } else if (is_steeper || is_earlier) && pair.shares_ceiling() {
             Separation::Efficiency
+        } else if leads && pair.verdict != Separation::Indistinguishable {
+            Separation::Undecided
         } else {
             Separation::Indistinguishable
         };
-        Self { verdict, pair, end_difference: end_difference(variant, base, margins.end) }
+        Self { verdict, pair, end_difference }
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use scalerl_curve::Sigmoid;
+use scalerl_curve::{Compute, Sigmoid, Verdict};
 use scalerl_journal::{
     Axis, Environment, EvaluationPoint, EventLog, ForecastReport, JournalError, Ledger,
     RoleSeconds, RunFolder, SetReport, StopReason, What,
@@ -44,7 +44,7 @@ pub fn law(recipe: &Recipe) -> Sigmoid {
         floor: 0.35,
         ceiling: 0.65 + luck - if is_rounded { 0.09 } else { 0.0 } - 0.03 * rate,
         steepness: 1.8,
-        midpoint: if alternates { 34.0 } else { 17.0 },
+        midpoint: Compute(if alternates { 34.0 } else { 17.0 }),
     }
 }
 
@@ -126,7 +126,7 @@ fn evaluate(
 ) -> Result<(), JournalError> {
     let samples = u64::from(PROMPTS * recipe.evaluation.generations);
     let law = law(recipe);
-    let value = law.value_at(step as f64);
+    let value = law.value_at(Compute(step as f64));
     let noise = (value * (1.0 - value) / samples as f64).sqrt();
     let pass_rate = (value + noise * normal(recipe.seed << 32 | step)).clamp(0.0, 1.0);
     let set = SetReport {
@@ -144,7 +144,7 @@ fn evaluate(
     folder.add_point(None, &EvaluationPoint::new(&folder.name(), version, &spent, &set))?;
     let (primary, sets) = (set.name.clone(), vec![set]);
     log.append(at, What::Evaluation { version, primary, sets, spent, ledger: spent })?;
-    let twice = law.value_at(2.0 * step as f64);
+    let twice = law.value_at(Compute(2.0 * step as f64));
     log.append(
         at,
         What::Forecast(ForecastReport {
@@ -155,7 +155,7 @@ fn evaluate(
             gain: (twice - value, 0.0, 0.1),
             at_twice: (twice, twice - 0.02, twice + 0.02),
             ceiling: (law.ceiling, law.ceiling - 0.02, None),
-            verdict: "simulated".into(),
+            verdict: Verdict::NotBounded,
         }),
     )?;
     Ok(())

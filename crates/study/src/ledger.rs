@@ -1,32 +1,30 @@
-//! The ledger of predictions: every forecast made at half of a run's compute, and what came.
+//! The ledger of predictions: forecasts made from the first part of each run, and what came.
 //!
-//! One row a run, kept in a CSV file beside the page that people read. Rows are keyed by study,
-//! run and time of start, so that reading more folders later adds to the ledger, reading the same
-//! again changes nothing, and a study that was run twice has both.
+//! One row a run and fitted share (a quarter asked for twice as much, half and three quarters asked
+//! for the end), kept in a CSV file beside the page that people read. Rows are keyed by study, run,
+//! time of start and share, so that reading more folders later adds to the ledger, reading the
+//! same again changes nothing, and a study that was run twice has both.
 //!
-//! The rivals on the same points: the authors' grid fit, the power law, and "nothing changes", the
-//! mean of the last three evaluations of the first half.
+//! Not here: how a row is made (`rows.rs`).
+
+mod rows;
 
 use std::path::Path;
 
-use rayon::prelude::*;
-use scalerl_curve::Method;
+use scalerl_curve::{Method, Verdict};
 use scalerl_journal::Axis;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    StudyError, date,
-    plan::is_of_sweep,
-    prediction::{Ending, FITTED_SHARE, Prediction, fit_until, rival},
-    record::RunRecord,
-};
+pub use rows::rows;
+
+use crate::{StudyError, plan::is_of_sweep, prediction::FITTED_SHARE};
 
 /// A forecast this close is right whatever its interval.
 pub const CLOSE: f64 = 0.02;
 /// An interval narrower than this says something when it covers.
 pub const NARROW: f64 = 0.08;
 
-/// One run's forecast and what came of it.
+/// One forecast of a run and what came of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The study; empty for a run of its own.
@@ -41,14 +39,27 @@ pub struct Row {
     pub device: String,
     /// The compute axis.
     pub axis: Axis,
+    /// Share of its compute that was fitted.
+    #[serde(default = "half")]
+    pub fraction: f64,
     /// Compute of the last point fitted.
     pub fitted_until: f64,
     /// Points fitted.
     pub points: usize,
     /// When the last point fitted was measured, UTC: from then on the forecast could be made.
     pub forecast_from: String,
+    /// The method behind the forecast. Rows of runs whose points were not kept have that of their
+    /// day.
+    #[serde(default = "first_method")]
+    pub method: Method,
+    /// Finished runs of the same model and evaluation that it could learn from.
+    #[serde(default)]
+    pub history_runs: usize,
+    /// Share of it that rests on them.
+    #[serde(default)]
+    pub history_weight: f64,
     /// What the fit said of itself.
-    pub verdict: String,
+    pub verdict: Verdict,
     /// Is that "bounded"?
     pub bounded: bool,
     /// The forecast.
@@ -67,12 +78,42 @@ pub struct Row {
     pub error: f64,
     /// Was it inside the interval?
     pub inside: bool,
+    /// The same method without any history.
+    #[serde(default)]
+    pub alone: Option<f64>,
+    /// 5 % end of that.
+    #[serde(default)]
+    pub alone_low: Option<f64>,
+    /// 95 % end.
+    #[serde(default)]
+    pub alone_high: Option<f64>,
+    /// What that fit said of itself.
+    #[serde(default)]
+    pub alone_verdict: Option<Verdict>,
+    /// `marginal` on the same points.
+    #[serde(default)]
+    pub marginal: Option<f64>,
+    /// 5 % end of that.
+    #[serde(default)]
+    pub marginal_low: Option<f64>,
+    /// 95 % end.
+    #[serde(default)]
+    pub marginal_high: Option<f64>,
     /// The authors' grid fit on the same points.
     pub paper: Option<f64>,
     /// The power law on the same points.
     pub power_law: Option<f64>,
-    /// The end of the first half, as if nothing changed.
+    /// The power law with an offset in compute.
+    #[serde(default)]
+    pub offset_power_law: Option<f64>,
+    /// ln(1 - R) as a line in ln C.
+    #[serde(default)]
+    pub log_error: Option<f64>,
+    /// The end of the part that was fitted, as if nothing changed.
     pub last_value: Option<f64>,
+    /// The mean of runs of the same variant with other seeds that had got so far by then.
+    #[serde(default)]
+    pub twin: Option<f64>,
     /// What the run itself had forecast for twice its compute, at its last evaluation of the first
     /// half.
     pub recorded: Option<f64>,
@@ -80,6 +121,14 @@ pub struct Row {
     pub recorded_low: Option<f64>,
     /// 95 % end.
     pub recorded_high: Option<f64>,
+}
+
+fn half() -> f64 {
+    FITTED_SHARE
+}
+
+fn first_method() -> Method {
+    Method::Marginal
 }
 
 /// Why a run has no row.
@@ -92,59 +141,13 @@ pub struct LeftOut {
 }
 
 impl Row {
-    /// The forecast of one finished run.
-    pub fn of(record: &RunRecord) -> Result<Self, LeftOut> {
-        let meta = &record.meta;
-        let out = |reason: String| LeftOut { run: name(&meta.study, &meta.run), reason };
-        if !meta.is_finished {
-            return Err(out(format!("it has no end to hold a forecast against ({})", meta.status)));
-        }
-        let axis = record.axis();
-        let series = record.series(axis).map_err(|error| out(error.to_string()))?;
-        let cut = series.last_compute() * FITTED_SHARE;
-        let ending =
-            Ending::of(&series, cut).ok_or_else(|| out("nothing in its second half".into()))?;
-        let fit = fit_until(&series, Method::Marginal, cut);
-        let fit = fit.map_err(|error| out(error.to_string()))?;
-        let ours = Prediction::read(&fit, ending.compute, ending.points);
-        let rival = |method| rival(&series, method, cut, ending.compute);
-        let first_half = series.until(cut);
-        let fitted = record.points.iter().rfind(|point| point.compute(axis) <= cut);
-        let recorded = meta.recorded.as_ref().map(|report| report.at_twice);
-        Ok(Self {
-            study: meta.study.clone(),
-            run: meta.run.clone(),
-            started: date::minute(meta.started_at),
-            commit: meta.commit.clone().unwrap_or_default(),
-            device: meta.devices.join(" + "),
-            axis,
-            fitted_until: ours.fitted_until,
-            points: ours.points,
-            forecast_from: fitted.map(|point| date::minute(point.at)).unwrap_or_default(),
-            verdict: ours.verdict.to_string(),
-            bounded: ours.is_bounded(),
-            forecast: ours.value,
-            low: ours.low,
-            high: ours.high,
-            compute: ending.compute,
-            measured: ending.value,
-            measured_error: ending.error,
-            error: ours.value - ending.value,
-            inside: ours.covers(ending.value),
-            paper: rival(Method::Paper),
-            power_law: rival(Method::PowerLaw),
-            last_value: first_half
-                .and_then(|half| Ending::of(&half, f64::NEG_INFINITY))
-                .map(|ending| ending.value),
-            recorded: recorded.map(|twice| twice.0),
-            recorded_low: recorded.map(|twice| twice.1),
-            recorded_high: recorded.map(|twice| twice.2),
-        })
-    }
-
     /// Study and run.
     pub fn name(&self) -> String {
-        name(&self.study, &self.run)
+        if self.study.is_empty() {
+            self.run.clone()
+        } else {
+            format!("{}/{}", self.study, self.run)
+        }
     }
 
     /// A run of a sweep: half of it is before most of the rise.
@@ -152,35 +155,22 @@ impl Row {
         is_of_sweep(&self.run)
     }
 
+    /// Is it the forecast from half of the compute?
+    pub fn is_from_half(&self) -> bool {
+        (self.fraction - FITTED_SHARE).abs() < 1e-9
+    }
+
     /// Close, or inside an interval that says something.
     pub fn is_good(&self) -> bool {
         self.error.abs() <= CLOSE || (self.inside && self.high - self.low < NARROW)
     }
 
-    fn key(&self) -> (&str, &str, &str) {
-        (&self.study, &self.run, &self.started)
+    fn key(&self) -> (&str, &str, &str, u64) {
+        (&self.study, &self.run, &self.started, (self.fraction * 1e6).round() as u64)
     }
 }
 
-fn name(study: &str, run: &str) -> String {
-    if study.is_empty() { run.into() } else { format!("{study}/{run}") }
-}
-
-/// Rows of many runs, fitted on all cores, and the runs that have none. Sweeps count: they are
-/// runs like any other.
-pub fn rows(records: &[RunRecord]) -> (Vec<Row>, Vec<LeftOut>) {
-    let outcomes: Vec<Result<Row, LeftOut>> = records.par_iter().map(Row::of).collect();
-    let (mut rows, mut left_out) = (Vec::new(), Vec::new());
-    for outcome in outcomes {
-        match outcome {
-            Ok(row) => rows.push(row),
-            Err(reason) => left_out.push(reason),
-        }
-    }
-    (rows, left_out)
-}
-
-/// Lays new rows over old ones, by study, run and start; in order of their start.
+/// Lays new rows over old ones, by study, run, start and share; in order of their start.
 pub fn merge(mut old: Vec<Row>, new: Vec<Row>) -> Vec<Row> {
     for row in new {
         match old.iter_mut().find(|known| known.key() == row.key()) {
@@ -188,7 +178,10 @@ pub fn merge(mut old: Vec<Row>, new: Vec<Row>) -> Vec<Row> {
             None => old.push(row),
         }
     }
-    old.sort_by(|a, b| (&a.started, &a.study, &a.run).cmp(&(&b.started, &b.study, &b.run)));
+    old.sort_by(|a, b| {
+        let order = (&a.started, &a.study, &a.run).cmp(&(&b.started, &b.study, &b.run));
+        order.then(a.fraction.total_cmp(&b.fraction))
+    });
     old
 }
 

@@ -5,11 +5,11 @@
 
 use std::{fs, path::Path};
 
-use scalerl_curve::{PointsError, Series};
+use scalerl_curve::{HistoryEntry, PointsError, Provenance, Series};
 use scalerl_journal::{Axis, EvaluationPoint, ForecastReport, Ledger, Reading, StopReason, What};
 use serde::{Deserialize, Serialize};
 
-use crate::{StudyError, state::State};
+use crate::{StudyError, plan::is_of_sweep, state::State};
 
 /// One run, as far as it has come.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,6 +52,10 @@ pub struct RunMeta {
     pub device_hours: f64,
     /// The last forecast that the run itself has recorded within the first half of its compute.
     pub recorded: Option<ForecastReport>,
+    /// The model it started from and how it was measured, where that is known: only runs that
+    /// share both are history of each other.
+    #[serde(flatten)]
+    pub provenance: Provenance,
 }
 
 /// An evaluation and when it was made.
@@ -71,14 +75,14 @@ pub struct TimedPoint {
     pub pass_rate: f64,
     /// Judged completions behind it.
     pub samples: u64,
-    /// Unix time.
-    pub at: f64,
+    /// Unix time, where it is known.
+    pub at: Option<f64>,
 }
 
 impl TimedPoint {
     fn new(point: EvaluationPoint, at: f64) -> Self {
         let EvaluationPoint { run, step, gpu_hours, tokens, flops, pass_rate, samples } = point;
-        Self { run, step, gpu_hours, tokens, flops, pass_rate, samples, at }
+        Self { run, step, gpu_hours, tokens, flops, pass_rate, samples, at: Some(at) }
     }
 
     fn plain(&self) -> EvaluationPoint {
@@ -155,6 +159,39 @@ impl RunRecord {
     pub fn series(&self, axis: Axis) -> Result<Series, PointsError> {
         let plain: Vec<EvaluationPoint> = self.points.iter().map(TimedPoint::plain).collect();
         EvaluationPoint::series(&plain, axis)
+    }
+}
+
+impl RunRecord {
+    /// When its last evaluation was made.
+    pub fn ended_at(&self) -> Option<f64> {
+        self.points.last()?.at
+    }
+
+    /// What it teaches later runs; `None` before its end, or with too few points.
+    pub fn history_entry(&self) -> Option<HistoryEntry> {
+        let meta = &self.meta;
+        let series = self.series(self.axis()).ok().filter(|_| meta.is_finished)?;
+        let entry = HistoryEntry::summarise(&self.name(), &series).ok()?;
+        let entry = entry.with_provenance(meta.provenance.clone());
+        Some(match self.recipe() {
+            Some(recipe) => entry.with_recipe(recipe, meta.seed),
+            None => entry,
+        })
+    }
+
+    /// What it shares with runs that differ in their seed only: study and variant. Runs of a sweep
+    /// share a variant and differ in more.
+    pub fn recipe(&self) -> Option<String> {
+        let RunMeta { study, variant, run, .. } = &self.meta;
+        let is_shared = !variant.is_empty() && !is_of_sweep(run);
+        is_shared.then(|| format!("{study}/{variant}"))
+    }
+
+    /// Study and run.
+    pub fn name(&self) -> String {
+        let RunMeta { study, run, .. } = &self.meta;
+        if study.is_empty() { run.clone() } else { format!("{study}/{run}") }
     }
 }
 

@@ -76,7 +76,8 @@ pub fn write(path: &Path, analysis: &Analysis) -> Result<(), StudyError> {
 fn variant_line(variant: &VariantAnalysis, shared_ceiling: Option<f64>) -> Line {
     let shared = variant.shared.as_ref();
     let [steepness, steepness_low, steepness_high] = three(shared.map(|fit| fit.steepness));
-    let [midpoint, midpoint_low, midpoint_high] = three(shared.map(|fit| fit.midpoint));
+    let [midpoint, midpoint_low, midpoint_high] =
+        three(shared.map(|fit| fit.midpoint.map(|compute| compute.0)));
     let comparison = variant.comparison.as_ref();
     let [end, end_low, end_high] = three(comparison.and_then(|one| one.end_difference));
     Line {
@@ -113,21 +114,22 @@ fn run_line(run: &RunAnalysis) -> Line {
         points: run.record.points.len(),
         status: run.record.meta.status.clone(),
         tuned: run.record.meta.tuned.clone(),
-        fitted_until: prediction.map(|one| one.fitted_until),
-        predicted_at: prediction.map(|one| one.at),
+        fitted_until: prediction.map(|one| one.fitted_until.0),
+        predicted_at: prediction.map(|one| one.at.0),
         predicted: prediction.map(|one| one.value),
         predicted_low: prediction.map(|one| one.low),
         predicted_high: prediction.map(|one| one.high),
-        measured: run.ending.map(|ending| ending.value),
-        measured_error: run.ending.and_then(|ending| ending.error),
+        measured: run.ending.as_ref().map(|ending| ending.value),
+        measured_error: run.ending.as_ref().and_then(|ending| ending.error),
         ..run.whole.as_ref().map(fitted).unwrap_or_default()
     }
 }
 
 fn fitted(fit: &Fit) -> Line {
-    let Ceiling { value, low, high, bounded } = fit.ceiling;
+    let Ceiling { value, low, high, bounded, .. } = fit.ceiling;
     let [steepness, steepness_low, steepness_high] = three(Some(fit.steepness));
-    let [midpoint, midpoint_low, midpoint_high] = three(Some(fit.midpoint));
+    let [midpoint, midpoint_low, midpoint_high] =
+        three(Some(fit.midpoint.map(|compute| compute.0)));
     Line {
         fit: fit.verdict.to_string(),
         ceiling: Some(value),

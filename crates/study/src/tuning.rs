@@ -31,7 +31,8 @@ pub struct Tried {
 impl Tried {
     fn of(job: Job, ending: Option<Ending>) -> Option<Self> {
         let Purpose::Tune(value) = job.purpose else { return None };
-        let (end, error) = (ending.map(|end| end.value), ending.and_then(|end| end.error));
+        let end = ending.as_ref().map(|end| end.value);
+        let error = ending.and_then(|end| end.error);
         Some(Self { value, run: job.name, end, error })
     }
 }

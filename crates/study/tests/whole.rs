@@ -4,13 +4,13 @@
 
 use std::{fs, path::Path};
 
-use scalerl_curve::Separation;
+use scalerl_curve::{Compute, Provenance, Separation};
 use scalerl_study::{
     Plan, StudyError, StudyFile,
     analysis::Analysis,
     export,
     fake::{self, Next},
-    ledger::{self, Row},
+    ledger,
     record::{self, RunRecord},
     state::{self, State},
 };
@@ -151,10 +151,11 @@ fn a_run_killed_after_its_last_evaluation_has_an_end_and_one_killed_before_has_n
     let unsaved = cut_at(r#""type":"stopped""#);
     assert_eq!((unsaved.meta.is_finished, unsaved.meta.status.as_str()), (true, "steps"));
     assert_eq!(unsaved.points, whole.points);
-    assert_eq!(Row::of(&unsaved).unwrap(), Row::of(&whole).unwrap());
+    let rows = |record: RunRecord| ledger::rows(&[record]);
+    assert_eq!(rows(unsaved), rows(whole));
     let unmeasured = cut_at(r#""type":"evaluation""#);
     assert!(!unmeasured.meta.is_finished);
-    assert!(Row::of(&unmeasured).unwrap_err().reason.contains("no end"));
+    assert!(rows(unmeasured).1[0].reason.contains("no end"));
 }
 
 #[test]
@@ -195,25 +196,60 @@ fn the_ledger_holds_each_run_once_however_often_it_is_read() {
     let mut records = make(&plan, &folder.path().join("runs"));
     let path = folder.path().join("predictions.csv");
     let (first, left_out) = ledger::rows(&records[..3]);
-    assert_eq!((first.len(), left_out.len()), (3, 0));
+    // From a quarter, half and three quarters of each.
+    assert_eq!((first.len(), left_out.len()), (9, 0));
     ledger::write(&path, &ledger::merge(ledger::read(&path).unwrap(), first)).unwrap();
     records[11].meta.is_finished = false;
     let (all, left_out) = ledger::rows(&records);
-    assert_eq!((all.len(), left_out.len()), (11, 1));
+    assert_eq!((all.len(), left_out.len()), (33, 1));
     ledger::write(&path, &ledger::merge(ledger::read(&path).unwrap(), all.clone())).unwrap();
     let kept = ledger::read(&path).unwrap();
-    assert_eq!(kept.len(), 11);
+    assert_eq!(kept.len(), 33);
+    assert_eq!(kept, ledger::merge(kept.clone(), all.clone()), "what is written is what is read");
     // A second run of the same study is another prediction.
     records[0].meta.started_at += 7200.0 * 24.0;
-    let again = Row::of(&records[0]).unwrap();
-    assert_eq!(ledger::merge(kept, vec![again]).len(), 12);
-    for row in &all {
+    let (again, _) = ledger::rows(&records[..1]);
+    assert_eq!(ledger::merge(kept, again).len(), 36);
+    let half: Vec<_> = all.iter().filter(|row| row.is_from_half()).collect();
+    assert_eq!(half.len(), 11);
+    for row in &half {
         assert!(row.error.abs() < 0.05, "{row:?}");
         assert!(row.points >= 14 && row.fitted_until <= 60.0, "{row:?}");
         assert!(row.paper.is_some() && row.power_law.is_some() && row.recorded.is_some());
+        assert!(row.marginal.is_some() && row.offset_power_law.is_some());
         assert!(row.forecast_from.as_str() > row.started.as_str());
+        assert_eq!((row.history_runs, row.twin), (0, None), "nothing is known of their model");
     }
-    assert!(all.iter().filter(|row| row.is_good()).count() >= 9, "{all:#?}");
+    assert!(half.iter().filter(|row| row.inside).count() >= 10, "{half:#?}");
+    assert!(half.iter().filter(|row| row.is_good()).count() >= 6, "{half:#?}");
+}
+
+#[test]
+fn a_forecast_learns_from_comparable_runs_that_had_finished_by_then_and_no_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut records = make(&plan(STUDY), folder.path());
+    records.truncate(3);
+    // One after the other; the three seeds of the base.
+    for (record, start) in records.iter_mut().zip([0.0, 1e6, 2e6]) {
+        for point in &mut record.points {
+            point.at = point.at.map(|at| at + start);
+        }
+        record.meta.provenance =
+            Provenance { model: Some("m".into()), evaluation: Some("e".into()) };
+    }
+    let history = |records: &[RunRecord]| -> Vec<(usize, bool)> {
+        let (rows, _) = ledger::rows(records);
+        let half = rows.iter().filter(|row| row.is_from_half());
+        half.map(|row| (row.history_runs, row.twin.is_some())).collect()
+    };
+    assert_eq!(history(&records), [(0, false), (1, true), (2, true)]);
+    let (rows, _) = ledger::rows(&records);
+    let taught = rows.iter().rfind(|row| row.is_from_half()).unwrap();
+    assert!(taught.history_weight > 0.5 && taught.alone != Some(taught.forecast), "{taught:?}");
+    records[1].meta.provenance.evaluation = Some("another".into());
+    assert_eq!(history(&records), [(0, false), (0, false), (1, true)]);
+    records[2].meta.provenance.model = None;
+    assert_eq!(history(&records)[2], (0, false), "what is not known is no history");
 }
 
 #[test]
@@ -234,8 +270,8 @@ fn a_forecast_made_on_the_way_looks_at_the_end_of_the_budget() {
     let run = &analysis.runs[0];
     assert_eq!(run.ending, None, "it has not ended");
     let prediction = run.prediction.unwrap();
-    assert!((prediction.at - 120.0).abs() < 1e-9, "{prediction:?}");
-    assert!(prediction.fitted_until <= 60.0);
+    assert!((prediction.at.0 - 120.0).abs() < 1e-9, "{prediction:?}");
+    assert!(prediction.fitted_until <= Compute(60.0));
 }
 
 #[test]

@@ -6,13 +6,13 @@ use anyhow::Result;
 use scalerl_board::number::short;
 use scalerl_board::plots;
 use scalerl_board::{Block, Page, Section};
-use scalerl_curve::{Backtest, FitOptions, Skipped, Verdict};
+use scalerl_curve::{Backtest, Compute, FitOptions, Rival, Skipped, Verdict};
 use serde::Serialize;
 
 use super::fit::block_table;
 use super::options::{CurveOptions, positive};
 use super::runs::{Labels, Loaded, SkippedRun};
-use super::{figures, output, runs, table, words};
+use super::{figures, history, output, runs, table, words};
 
 /// Options of `scalerl backtest`.
 #[derive(Debug, clap::Args)]
@@ -39,6 +39,27 @@ struct NamedBacktest {
     name: String,
     #[serde(flatten)]
     test: Backtest,
+    /// Share of the forecast that rests on finished runs.
+    history_weight: f64,
+    rivals: Vec<RivalForecast>,
+}
+
+/// What another way of forecasting said on the same points.
+#[derive(Debug, Serialize)]
+struct RivalForecast {
+    rival: Rival,
+    predicted: f64,
+    error: f64,
+}
+
+/// One rival over all forecasts, beside ours on the same ones.
+#[derive(Debug, Serialize)]
+struct RivalSummary {
+    rival: Rival,
+    forecasts: usize,
+    mean_absolute_error: f64,
+    /// Ours on those that the rival could make.
+    ours: f64,
 }
 
 /// A fraction that could not be tested.
@@ -63,6 +84,7 @@ struct Output {
     backtests: Vec<NamedBacktest>,
     summary: Summary,
     bounded: Summary,
+    rivals: Vec<RivalSummary>,
     skipped: Vec<SkippedFraction>,
 }
 
@@ -75,7 +97,8 @@ struct Tested {
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let loaded = runs::load(&args.curve)?;
-    let options = args.curve.fit_options();
+    let history = history::load(&args.curve)?;
+    let options = args.curve.fit_options(&history);
     let work = |run: &Loaded| Ok::<_, SkippedRun>(tested(args, run, &options));
     let (tested, _) = runs::for_each("backtesting", &loaded, work)?;
     let (mut tests, mut skipped, mut drawn) = (Vec::new(), Vec::new(), Vec::new());
@@ -87,6 +110,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let output = Output {
         summary: summary(tests.iter()),
         bounded: summary(tests.iter().filter(|t| t.test.verdict == Verdict::Bounded)),
+        rivals: Rival::ALL.iter().filter_map(|rival| rival_summary(*rival, &tests)).collect(),
         backtests: tests,
         skipped,
     };
@@ -94,6 +118,9 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         return output::json(out, &output);
     }
     write_text(out, &output)?;
+    for line in words::run_notes(loaded.iter().map(|run| (&run.run.name[..], &run.run.notes[..]))) {
+        writeln!(out, "  {line}")?;
+    }
     if drawn.len() > 1 {
         drawn.insert(0, agreement(&output, &loaded[0].labels()));
     }
@@ -110,18 +137,23 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-fn tested(args: &Args, run: &Loaded, options: &FitOptions) -> Tested {
+fn tested(args: &Args, run: &Loaded, options: &FitOptions<'_>) -> Tested {
     let name = &run.run.name;
     let (mut tests, mut skipped, mut windows) = (Vec::new(), Vec::new(), Vec::new());
-    let end = options.until.unwrap_or(f64::INFINITY).min(run.series.last_compute());
+    let end = options.until.unwrap_or(Compute::UNLIMITED).min(run.series.last_compute());
     for fraction in &args.fractions {
         match scalerl_curve::backtest(&run.series, options, *fraction, args.horizon) {
             Ok(test) => {
                 let cut = FitOptions { until: Some(test.fitted_until), ..*options };
-                if let Ok(fit) = scalerl_curve::fit(&run.series, &cut) {
-                    windows.push(figures::window(percent(*fraction), &fit, end));
-                }
-                tests.push(NamedBacktest { name: name.clone(), test });
+                let fit = scalerl_curve::fit(&run.series, &cut).ok();
+                let window = fit.as_ref().map(|fit| figures::window(percent(*fraction), fit, end));
+                windows.extend(window);
+                tests.push(NamedBacktest {
+                    name: name.clone(),
+                    test,
+                    history_weight: fit.map_or(0.0, |fit| fit.history_weight()),
+                    rivals: rivals(run, &test),
+                });
             }
             Err(reason) => {
                 let reason = match reason {
@@ -135,6 +167,45 @@ fn tested(args: &Args, run: &Loaded, options: &FitOptions) -> Tested {
     let captions = figures::captions(&run.labels(), name, "forecasts against what came".to_owned());
     let figure = plots::backtest(&figures::measured(&run.series), &windows, &captions);
     Tested { tests, skipped, figure }
+}
+
+fn rivals(run: &Loaded, test: &Backtest) -> Vec<RivalForecast> {
+    let forecast = |rival: &Rival| {
+        let entropy = &run.run.entropy;
+        let predicted = rival.forecast(&run.series, test.fitted_until, test.at, entropy)?;
+        Some(RivalForecast { rival: *rival, predicted, error: predicted - test.actual })
+    };
+    Rival::ALL.iter().filter_map(forecast).collect()
+}
+
+fn rival_summary(rival: Rival, tests: &[NamedBacktest]) -> Option<RivalSummary> {
+    let errors: Vec<(f64, f64)> = tests
+        .iter()
+        .filter_map(|named| {
+            let one = named.rivals.iter().find(|one| one.rival == rival)?;
+            Some((one.error.abs(), named.test.error.abs()))
+        })
+        .collect();
+    let count = errors.len() as f64;
+    (!errors.is_empty()).then(|| RivalSummary {
+        rival,
+        forecasts: errors.len(),
+        mean_absolute_error: errors.iter().map(|(error, _)| error).sum::<f64>() / count,
+        ours: errors.iter().map(|(_, ours)| ours).sum::<f64>() / count,
+    })
+}
+
+fn rival_rows(output: &Output) -> Vec<Vec<String>> {
+    let mut rows = vec![table::row(["rival", "forecasts", "mean |error|", "ours on the same"])];
+    rows.extend(output.rivals.iter().map(|summary| {
+        vec![
+            summary.rival.to_string(),
+            summary.forecasts.to_string(),
+            format!("{:.3}", summary.mean_absolute_error),
+            format!("{:.3}", summary.ours),
+        ]
+    }));
+    rows
 }
 
 fn percent(fraction: f64) -> String {
@@ -178,6 +249,11 @@ fn write_text(out: &mut dyn Write, output: &Output) -> Result<()> {
     for line in sentences(output) {
         writeln!(out, "  {line}")?;
     }
+    if !output.rivals.is_empty() {
+        writeln!(out)?;
+        table::write(out, &rival_rows(output))?;
+        writeln!(out)?;
+    }
     for skipped in &output.skipped {
         let fraction = percent(skipped.fraction);
         writeln!(out, "  not tested: {} at {fraction}: {}", skipped.name, skipped.reason)?;
@@ -189,12 +265,12 @@ fn rows(output: &Output) -> Vec<Vec<String>> {
     let heading =
         ["run", "fitted", "until", "at", "forecast", "measured", "error", "inside", "verdict"];
     let mut rows = vec![table::row(heading)];
-    rows.extend(output.backtests.iter().map(|NamedBacktest { name, test }| {
+    rows.extend(output.backtests.iter().map(|NamedBacktest { name, test, .. }| {
         vec![
             name.clone(),
             percent(test.fraction),
-            short(test.fitted_until),
-            short(test.at),
+            short(test.fitted_until.0),
+            short(test.at.0),
             words::interval(test.predicted, test.low, test.high),
             format!("{:.3}", test.actual),
             format!("{:+.3}", test.error),
@@ -208,7 +284,7 @@ fn rows(output: &Output) -> Vec<Vec<String>> {
 /// Forecast against measured, one group a fraction.
 fn agreement(output: &Output, labels: &Labels) -> scalerl_board::Figure {
     let mut groups: Vec<(String, Vec<plots::Outcome>)> = Vec::new();
-    for NamedBacktest { name, test } in &output.backtests {
+    for NamedBacktest { name, test, .. } in &output.backtests {
         let group = format!("fitted on {}", percent(test.fraction));
         let outcome = plots::Outcome {
             name: name.clone(),
@@ -237,6 +313,7 @@ fn page(output: &Output, drawn: Vec<scalerl_board::Figure>) -> Page {
                 blocks: vec![
                     Block::Headlines(sentences(output)),
                     block_table("90 % intervals for one measurement", rows(output)),
+                    block_table("Other ways to forecast, on the same points", rival_rows(output)),
                 ],
             },
             Section { heading: "Runs".to_owned(), blocks: figures },

@@ -8,7 +8,7 @@ use scalerl_curve::{Fit, FitOptions, FloorChoice, Method};
 use serde::Serialize;
 
 use super::options::CurveOptions;
-use super::{output, runs, table};
+use super::{history, output, runs, table};
 
 /// A method is timed for about this long.
 const BUDGET: Duration = Duration::from_millis(1500);
@@ -29,6 +29,8 @@ struct Timed {
     /// Median time of one fit with all its intervals.
     milliseconds: f64,
     repeats: usize,
+    /// Finished runs that it learned from.
+    history: usize,
     ceiling: f64,
     steepness: f64,
     midpoint: f64,
@@ -36,10 +38,11 @@ struct Timed {
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let loaded = runs::load(&args.curve)?;
+    let history = history::load(&args.curve)?;
     let mut rows = Vec::new();
     for run in &loaded {
         for method in Method::ALL {
-            let options = with_method(args.curve.fit_options(), method);
+            let options = with_method(args.curve.fit_options(&history), method);
             let fit = || scalerl_curve::fit(&run.series, &options);
             if let Ok(found) = fit() {
                 let (milliseconds, repeats) = median_time(|| drop(fit()));
@@ -50,12 +53,13 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     if args.curve.json {
         return output::json(out, &rows);
     }
-    let mut lines = vec![table::row(["run", "points", "method", "ms a fit"])];
+    let mut lines = vec![table::row(["run", "points", "method", "history", "ms a fit"])];
     lines.extend(rows.iter().map(|row| {
         vec![
             row.run.clone(),
             row.points.to_string(),
             row.method.to_string(),
+            row.history.to_string(),
             format!("{:.3}", row.milliseconds),
         ]
     }));
@@ -64,7 +68,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
 }
 
 /// The paper's method has no free floor.
-fn with_method(options: FitOptions, method: Method) -> FitOptions {
+fn with_method(options: FitOptions<'_>, method: Method) -> FitOptions<'_> {
     let floor = match (method, options.floor) {
         (Method::Paper, Some(FloorChoice::Fit)) => None,
         (_, floor) => floor,
@@ -79,9 +83,10 @@ fn timed(run: &str, fit: &Fit, milliseconds: f64, repeats: usize) -> Timed {
         method: fit.method,
         milliseconds,
         repeats,
+        history: fit.history.len(),
         ceiling: fit.ceiling.value,
         steepness: fit.steepness.value,
-        midpoint: fit.midpoint.value,
+        midpoint: fit.midpoint.value.0,
     }
 }
 

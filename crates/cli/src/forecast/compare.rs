@@ -1,4 +1,4 @@
-//! `scalerl compare`: ceiling, efficiency, or no difference to be seen.
+//! `scalerl compare`: who leads at equal compute, and whether by its ceiling or on the way.
 
 use std::io::Write;
 
@@ -6,13 +6,13 @@ use anyhow::Result;
 use rayon::prelude::*;
 use scalerl_board::plots;
 use scalerl_board::{Block, Page, Section};
-use scalerl_curve::{Estimate, Fit, FitOptions, Pair, Separation, SharedFit};
+use scalerl_curve::{Compute, Estimate, Fit, FitOptions, Pair, Separation, SharedFit};
 use serde::Serialize;
 
 use super::fit::{MOST_DRAWN, RunResult, Wanted, block_table, result, summary_rows, summary_table};
 use super::options::CurveOptions;
 use super::runs::{Loaded, SkippedRun};
-use super::{figures, output, runs, table, words};
+use super::{figures, history, output, runs, table, words};
 use crate::failure::BadInput;
 
 /// With more runs than this, each is compared with the first one only.
@@ -41,7 +41,7 @@ struct NamedPair {
 struct SharedRow {
     name: String,
     steepness: Estimate,
-    midpoint: Estimate,
+    midpoint: Estimate<Compute>,
 }
 
 #[derive(Debug, Serialize)]
@@ -63,7 +63,8 @@ struct Compared {
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let loaded = runs::load(&args.curve)?;
-    let options = args.curve.fit_options();
+    let history = history::load(&args.curve)?;
+    let options = args.curve.fit_options(&history);
     let work = |loaded: &Loaded| {
         scalerl_curve::fit(&loaded.series, &options).map_err(|e| loaded.skipped(&e))
     };
@@ -99,7 +100,7 @@ fn compared(
     args: &Args,
     loaded: &[Loaded],
     fits: &[Fit],
-    options: &FitOptions,
+    options: &FitOptions<'_>,
 ) -> Result<Compared> {
     let baseline = baseline(args, loaded)?;
     let chosen = pairs_of(loaded.len(), baseline);
@@ -117,12 +118,8 @@ fn compared(
     let both: Vec<_> = loaded.iter().map(|run| &run.series).zip(fits).collect();
     let (shared_ceiling, shared) = scalerl_curve::share_ceiling(&both, options)
         .map_err(|error| BadInput::new(&error).hint(error.hint()))?;
-    let wanted = Wanted {
-        at: &[],
-        targets: &[],
-        is_drawn: loaded.len() <= MOST_DRAWN || args.curve.plot.is_some(),
-        has_cuts: false,
-    };
+    let is_drawn = loaded.len() <= MOST_DRAWN || args.curve.plot.is_some();
+    let wanted = Wanted::of_comparison(is_drawn);
     let results =
         loaded.iter().zip(fits).map(|(run, fit)| result(run, fit, options, wanted)).collect();
     let names = loaded.iter().map(|run| run.run.name.clone());
@@ -163,12 +160,16 @@ fn json(compared: Compared, skipped: Vec<SkippedRun>) -> Output {
 }
 
 fn write_text(out: &mut dyn Write, compared: &Compared) -> Result<()> {
+    for pair in &compared.pairs {
+        writeln!(out, "  {}", words::pair(&pair.a, &pair.b, &pair.pair))?;
+    }
+    writeln!(out)?;
     table::write(out, &summary_rows(&compared.results))?;
     writeln!(out, "\n  at the shared ceiling {:.3}", compared.shared_ceiling)?;
     table::write(out, &shared_rows(compared))?;
-    writeln!(out)?;
-    for pair in &compared.pairs {
-        writeln!(out, "  {}", words::pair(&pair.a, &pair.b, &pair.pair))?;
+    let notes = compared.results.iter().map(|run| (&run.name[..], &run.notes[..]));
+    for line in words::run_notes(notes) {
+        writeln!(out, "  {line}")?;
     }
     if compared.results.len() <= MOST_DRAWN {
         output::chart(out, &curves_figure(compared))?;
@@ -190,13 +191,26 @@ fn shared_rows(compared: &Compared) -> Vec<Vec<String>> {
 }
 
 fn pair_rows(compared: &Compared) -> Vec<Vec<String>> {
-    let heading = ["a", "b", "verdict", "ceiling a − b", "steepness a − b", "midpoint a / b"];
+    let heading = [
+        "a",
+        "b",
+        "lead now",
+        "lead ahead",
+        "a ahead",
+        "verdict",
+        "ceiling a − b",
+        "steepness a − b",
+        "midpoint a / b",
+    ];
     let mut rows = vec![table::row(heading)];
     rows.extend(compared.pairs.iter().map(|NamedPair { a, b, pair }| {
         let cell = |e: &Estimate| words::interval(e.value, e.low, e.high);
         vec![
             a.clone(),
             b.clone(),
+            cell(&pair.now.difference),
+            cell(&pair.ahead.difference),
+            format!("{:.0} %", 100.0 * pair.ahead.chance),
             pair.verdict.to_string(),
             cell(&pair.ceiling_difference),
             cell(&pair.steepness_difference),

@@ -2,12 +2,14 @@
 
 use scalerl_board::chart::Role;
 use scalerl_board::plots::{Captions, Ceiling, CurvePoint, Measured, Run, Slope, Window};
-use scalerl_curve::{Fit, Forecast, Series, SharedFit};
+use scalerl_curve::{Compute, Fit, Forecast, Series, SharedFit};
 
 use super::runs::Labels;
 
 /// Places at which a curve is drawn.
 const SAMPLES: u32 = 120;
+/// Measurements drawn at most: more hide each other.
+const MOST_POINTS: usize = 2000;
 
 pub(crate) fn captions(labels: &Labels, title: &str, subtitle: String) -> Captions {
     Captions {
@@ -24,23 +26,23 @@ pub(crate) fn run(name: &str, fit: &Fit, forecasts: &[Forecast]) -> Run {
     let last = fit.last_compute();
     let left_out = fit.left_out.iter().map(|point| {
         let role = if point.compute > last { Role::HeldOut } else { Role::LeftOut };
-        Measured { compute: point.compute, value: point.value, role }
+        Measured { compute: point.compute.0, value: point.value, role }
     });
     let used = fit.used.iter().map(|point| Measured {
-        compute: point.compute,
+        compute: point.compute.0,
         value: point.value,
         role: Role::Used,
     });
-    let points: Vec<Measured> = left_out.chain(used).collect();
-    let measured_to = points.iter().map(|p| p.compute).fold(last, f64::max);
-    let end = forecasts.iter().map(|f| f.at).fold(measured_to, f64::max);
+    let points: Vec<Measured> = spread(&left_out.chain(used).collect::<Vec<_>>(), MOST_POINTS);
+    let measured_to = points.iter().map(|p| p.compute).fold(last.0, f64::max);
+    let end = Compute(forecasts.iter().map(|f| f.at.0).fold(measured_to, f64::max));
     Run {
         name: name.to_owned(),
         points,
         curve: curve(fit, end),
         ceiling: Some(ceiling(fit)),
-        midpoint: Some(fit.midpoint.value).filter(|midpoint| *midpoint < end),
-        fitted_until: Some(last).filter(|last| *last < end),
+        midpoint: Some(fit.midpoint.value).filter(|midpoint| *midpoint < end).map(|c| c.0),
+        fitted_until: Some(last).filter(|last| *last < end).map(|last| last.0),
         forecasts: forecasts.iter().map(curve_point).collect(),
     }
 }
@@ -50,47 +52,51 @@ pub(crate) fn slope(name: &str, shared: &SharedFit) -> Slope {
     let law = shared.law;
     Slope {
         name: name.to_owned(),
-        points: shared.straightened.clone(),
+        points: shared.straightened.iter().map(|(compute, f)| (compute.0, *f)).collect(),
         steepness: law.steepness,
-        through: (law.midpoint, law.midpoint.powf(law.steepness)),
+        through: (law.midpoint.0, law.midpoint.0.powf(law.steepness)),
     }
 }
 
 /// What was forecast from the first part of a run, drawn to its end.
-pub(crate) fn window(name: String, fit: &Fit, end: f64) -> Window {
-    Window { name, fitted_until: fit.last_compute(), curve: curve(fit, end) }
+pub(crate) fn window(name: String, fit: &Fit, end: Compute) -> Window {
+    Window { name, fitted_until: fit.last_compute().0, curve: curve(fit, end) }
 }
 
 /// The measurements of a whole run.
 pub(crate) fn measured(series: &Series) -> Vec<Measured> {
     let point = |p: &scalerl_curve::Point| Measured {
-        compute: p.compute,
+        compute: p.compute.0,
         value: p.value,
         role: Role::Used,
     };
-    series.points().iter().map(point).collect()
+    spread(series.points(), MOST_POINTS).iter().map(point).collect()
 }
 
-fn curve(fit: &Fit, end: f64) -> Vec<CurvePoint> {
-    let start = fit.used.iter().map(|p| p.compute).find(|c| *c > 0.0).unwrap_or(end);
+fn curve(fit: &Fit, end: Compute) -> Vec<CurvePoint> {
+    let start = fit.used.iter().map(|p| p.compute).find(|c| c.is_positive()).unwrap_or(end);
     let ratio = (end / start).ln() / f64::from(SAMPLES);
-    (0..=SAMPLES)
-        .map(|i| start * (ratio * f64::from(i)).exp())
-        .map(|compute| {
-            let forecast = fit.forecast(compute);
-            CurvePoint {
-                compute,
-                value: forecast.value,
-                low: forecast.curve_low,
-                high: forecast.curve_high,
-            }
-        })
-        .collect()
+    let computes = (0..=SAMPLES).map(|i| start * (ratio * f64::from(i)).exp());
+    let point = |forecast: &Forecast| CurvePoint {
+        compute: forecast.at.0,
+        value: forecast.value,
+        low: forecast.curve_low,
+        high: forecast.curve_high,
+    };
+    fit.curve(computes).iter().map(point).collect()
+}
+
+/// At most `most` of the items, evenly spread, first and last among them.
+pub(crate) fn spread<T: Clone>(items: &[T], most: usize) -> Vec<T> {
+    if items.len() <= most || most < 2 {
+        return items.to_vec();
+    }
+    (0..most).map(|index| items[index * (items.len() - 1) / (most - 1)].clone()).collect()
 }
 
 fn curve_point(forecast: &Forecast) -> CurvePoint {
     CurvePoint {
-        compute: forecast.at,
+        compute: forecast.at.0,
         value: forecast.value,
         low: forecast.low,
         high: forecast.high,
@@ -104,5 +110,18 @@ fn ceiling(fit: &Fit) -> Ceiling {
         low: ceiling.low,
         high: ceiling.high.unwrap_or(f64::INFINITY),
         bounded: ceiling.bounded,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spreading_keeps_both_ends() {
+        let items: Vec<u32> = (0..1000).collect();
+        let found = spread(&items, 10);
+        assert_eq!((found.len(), found[0], found[9]), (10, 0, 999));
+        assert_eq!(spread(&items[..3], 10), [0, 1, 2]);
     }
 }

@@ -36,8 +36,8 @@ pub(crate) struct Labels {
 pub(crate) fn load(options: &CurveOptions) -> Result<Vec<Loaded>> {
     options.check()?;
     let bad = |error: IngestError| BadInput::new(&error).hint(error.hint());
-    let runs = scalerl_ingest::read(&options.files, &options.request()).map_err(bad)?;
-    let range = options.range.unwrap_or_default();
+    let runs = scalerl_ingest::read(&options.files, &options.reading.request()).map_err(bad)?;
+    let range = options.reading.range.unwrap_or_default();
     let mut loaded = Vec::with_capacity(runs.len());
     for run in runs {
         let series = Series::try_with_range(run.points.clone(), range).map_err(|error| {

@@ -41,11 +41,11 @@ pub(crate) fn section(story: &Story, fit: &Result<Fit, String>) -> Section {
 
 fn fitted(story: &Story, fit: &Fit) -> Vec<Block> {
     let ahead: Vec<Forecast> =
-        AHEAD.iter().map(|factor| fit.forecast(factor * fit.last_compute())).collect();
+        AHEAD.iter().map(|factor| fit.forecast(fit.last_compute() * *factor)).collect();
     let gain = words::gain(2.0, &fit.gain(2.0));
     let rows = ahead.iter().zip(AHEAD).map(|(forecast, factor)| {
         vec![
-            short(forecast.at),
+            short(forecast.at.0),
             format!("{factor}×"),
             words::interval(forecast.value, forecast.low, forecast.high),
         ]
@@ -139,10 +139,10 @@ pub(crate) fn half_time_section(story: &Story, test: &Result<HalfTime, String>) 
         "Fitted: {} evaluations up to {} {label}. After it: {}, {:.0} % of them inside the \
          sigmoid's interval. End: {} {label}. The fit called itself: {}.",
         test.fitted_points,
-        short(test.fitted_until),
+        short(test.fitted_until.0),
         test.later_points,
         test.later_inside * 100.0,
-        short(test.at),
+        short(test.at.0),
         test.verdict,
         label = axes::label(story.axis),
     );

@@ -4,6 +4,7 @@
 use scalerl_board::chart::{Dot, Layer, Line, Mark, Marks, Points, Role, Stroke, Tone};
 use scalerl_board::number::short;
 use scalerl_board::{Block, Figure, Section, Table};
+use scalerl_curve::Verdict;
 use scalerl_journal::{EvaluationPoint, ForecastReport};
 use serde::Serialize;
 
@@ -23,7 +24,7 @@ pub(crate) struct Checked {
     /// What it said of twice the compute: value and 90 % interval.
     pub(crate) at_twice: (f64, f64, f64),
     pub(crate) ceiling: (f64, f64, Option<f64>),
-    pub(crate) verdict: String,
+    pub(crate) verdict: Verdict,
     /// Measured there, between the two evaluations around it; `None` where the run has not come.
     pub(crate) measured: Option<f64>,
     pub(crate) is_inside: Option<bool>,
@@ -46,7 +47,7 @@ fn checked(report: &ForecastReport, points: &[EvaluationPoint]) -> Checked {
         compute: report.compute,
         at_twice: report.at_twice,
         ceiling: report.ceiling,
-        verdict: report.verdict.clone(),
+        verdict: report.verdict,
         measured,
         is_inside: measured.map(|value| low <= value && value <= high),
         last_value: last.map(|point| point.pass_rate),
@@ -218,7 +219,7 @@ mod tests {
             gain: (0.0, 0.0, 0.0),
             at_twice: (0.55, 0.54, 0.6),
             ceiling: (0.7, 0.6, None),
-            verdict: "bounded".into(),
+            verdict: Verdict::Bounded,
         };
         let found = checked(&report(12), &points);
         assert!((found.measured.unwrap() - 0.54).abs() < 1e-12);

@@ -5,7 +5,9 @@
 //! needs no fit, that the last value measured stays. Whichever comes nearest is said.
 
 use rayon::prelude::*;
-use scalerl_curve::{Backtest, Fit, FitError, FitOptions, Method, Series, Skipped, Verdict};
+use scalerl_curve::{
+    Backtest, Compute, Fit, FitError, FitOptions, Method, Series, Skipped, Verdict,
+};
 use scalerl_journal::{Axis, EvaluationPoint};
 use serde::Serialize;
 
@@ -38,12 +40,12 @@ pub(crate) struct Guess {
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct HalfTime {
     /// Compute of the last point that was fitted.
-    pub(crate) fitted_until: f64,
+    pub(crate) fitted_until: Compute,
     /// Points fitted, and points after them.
     pub(crate) fitted_points: usize,
     pub(crate) later_points: usize,
     /// Compute and value of the last point.
-    pub(crate) at: f64,
+    pub(crate) at: Compute,
     pub(crate) measured: f64,
     /// Standard error of that measurement from its own sample.
     pub(crate) measured_error: f64,
@@ -119,7 +121,7 @@ fn guess(name: &'static str, test: &Backtest) -> Guess {
 }
 
 fn last_value(series: &Series, test: &Backtest) -> Option<Guess> {
-    let is_fitted = |compute: f64| compute <= test.fitted_until;
+    let is_fitted = |compute: Compute| compute <= test.fitted_until;
     let last = series.points().iter().rev().find(|point| is_fitted(point.compute))?;
     let later: Vec<f64> = series
         .points()
@@ -224,8 +226,8 @@ mod tests {
 
     #[test]
     fn a_run_that_follows_the_law_is_forecast_better_than_by_its_last_value() {
-        let law = Sigmoid { floor: 0.3, ceiling: 0.8, steepness: 1.5, midpoint: 15.0 };
-        let test = test(&points(40, |step| law.value_at(step)), Axis::Steps).unwrap();
+        let law = Sigmoid { floor: 0.3, ceiling: 0.8, steepness: 1.5, midpoint: Compute(15.0) };
+        let test = test(&points(40, |step| law.value_at(Compute(step))), Axis::Steps).unwrap();
         assert_eq!((test.fitted_points, test.later_points), (21, 20));
         let names: Vec<&str> = test.guesses.iter().map(|guess| guess.name).collect();
         assert_eq!(names, ["sigmoid", "power law", "last value stays"]);

@@ -172,7 +172,7 @@ impl<'a> Headline<'a> {
                 "{:.3} ± {:.3} at {} {}",
                 test.measured,
                 test.measured_error,
-                short(test.at),
+                short(test.at.0),
                 axes::label(self.axis)
             ),
         )];

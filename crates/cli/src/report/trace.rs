@@ -9,6 +9,8 @@ use scalerl_board::Figure;
 use scalerl_board::chart::{Axis, Band, Dot, Layer, Level, Line, Points, Role, Rule, Stroke, Tone};
 use scalerl_board::number::short;
 
+pub(crate) use crate::forecast::figures::spread;
+
 use super::story::Story;
 
 /// Pieces of a drawn series at most.
@@ -46,14 +48,6 @@ pub(crate) fn thin(series: &[(f64, f64)], most: usize) -> Vec<Place> {
             }
         })
         .collect()
-}
-
-/// At most `most` of the items, evenly spread, first and last among them.
-pub(crate) fn spread<T: Clone>(items: &[T], most: usize) -> Vec<T> {
-    if items.len() <= most || most < 2 {
-        return items.to_vec();
-    }
-    (0..most).map(|index| items[index * (items.len() - 1) / (most - 1)].clone()).collect()
 }
 
 /// One curve of a chart.
@@ -153,13 +147,5 @@ mod tests {
         assert!(places.iter().any(|place| (place.high - 1e6).abs() < 1e-9), "a spike is kept");
         assert!((places[0].mean - 4.5).abs() < 0.1);
         assert!(thin(&[], 300).is_empty());
-    }
-
-    #[test]
-    fn spreading_keeps_both_ends() {
-        let items: Vec<u32> = (0..1000).collect();
-        let found = spread(&items, 10);
-        assert_eq!((found.len(), found[0], found[9]), (10, 0, 999));
-        assert_eq!(spread(&items[..3], 10), [0, 1, 2]);
     }
 }

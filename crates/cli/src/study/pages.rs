@@ -56,7 +56,7 @@ pub(crate) fn slopes(plan: &Plan, analysis: &Analysis) -> Option<Figure> {
 fn agreement(plan: &Plan, analysis: &Analysis) -> Option<Figure> {
     let mut groups: Vec<(String, Vec<Outcome>)> = Vec::new();
     for run in &analysis.runs {
-        let Some((prediction, ending)) = run.prediction.zip(run.ending) else { continue };
+        let Some((prediction, ending)) = run.prediction.zip(run.ending.as_ref()) else { continue };
         let outcome = Outcome {
             name: run.name.clone(),
             predicted: prediction.value,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 use scalerl_board::number::short;
-use scalerl_curve::{Estimate, Pair, Separation};
+use scalerl_curve::{Estimate, Separation};
 use scalerl_journal::Axis;
 use scalerl_study::analysis::{Analysis, Comparison, RunAnalysis, VariantAnalysis};
 use scalerl_study::margin::Spread;
@@ -102,7 +102,7 @@ fn forecast(run: &RunAnalysis) -> Vec<String> {
         run.name.clone(),
         status.to_owned(),
         run.record.points.len().to_string(),
-        cell(prediction.map(|one| short(one.fitted_until))),
+        cell(prediction.map(|one| short(one.fitted_until.0))),
         cell(prediction.map(|one| words::interval(one.value, one.low, one.high))),
         cell(ending.map(|ending| match ending.error {
             Some(error) => format!("{:.3} ± {error:.3}", ending.value),
@@ -147,7 +147,7 @@ pub(crate) fn sentences(analysis: &Analysis) -> Vec<String> {
 }
 
 fn against_base(name: &str, base: &str, comparison: &Comparison) -> String {
-    let judged = Pair { verdict: comparison.verdict, ..comparison.pair };
+    let judged = comparison.pair.with_verdict(comparison.verdict);
     let text = words::pair(name, base, &judged);
     let was_more = comparison.pair.verdict != comparison.verdict
         && comparison.pair.verdict != Separation::Indistinguishable;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use scalerl_curve::Sigmoid;
+use scalerl_curve::{Compute, Sigmoid, Verdict};
 use scalerl_journal::{
     Axis, BadSign, BatchReport, Environment, EvaluationPoint, EventLog, Fate, ForecastReport,
     GroupReport, Ledger, PassAt, RoleSeconds, RunFolder, Sample, SetReport, StopReason, What,
@@ -188,8 +188,8 @@ impl Writer<'_> {
     }
 
     fn evaluation(&mut self, step: u64) {
-        let law = Sigmoid { floor: 0.2, ceiling: 0.7, steepness: 1.6, midpoint: 14.0 };
-        let value = if step == 0 { law.floor } else { law.value_at(step as f64) };
+        let law = Sigmoid { floor: 0.2, ceiling: 0.7, steepness: 1.6, midpoint: Compute(14.0) };
+        let value = if step == 0 { law.floor } else { law.value_at(Compute(step as f64)) };
         // What a hundred completions can show: a multiple of a hundredth.
         let set = |name: String, shift: f64| SetReport {
             name,
@@ -224,7 +224,7 @@ impl Writer<'_> {
                 gain: (0.05, 0.0, 0.1),
                 at_twice: (value + 0.05, value, value + 0.1),
                 ceiling: (0.7, 0.6, None),
-                verdict: "not bounded".into(),
+                verdict: Verdict::NotBounded,
             }));
         }
     }

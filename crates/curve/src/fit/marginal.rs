@@ -1,4 +1,4 @@
-//! The default method: a posterior over a grid, honest about drift and warm-up.
+//! A posterior over a grid with a local trend, read off random draws: kept to compare with.
 //!
 //! ```text
 //! R_i = f(C_i) + d(C_i) + w(C_i) + e_i
@@ -27,8 +27,10 @@ pub(crate) use posterior::Posterior;
 use covariance::Covariance;
 use grid::{Grid, Prior};
 
-use crate::fit::{Estimate, FitOptions, Solved};
+use crate::fit::levels::{GainPrior, LevelPrior};
+use crate::fit::{Estimate, Solved};
 use crate::forecast::Predictor;
+use crate::options::FitOptions;
 use crate::window::Window;
 
 /// A floor or ceiling that is held: as good as exact beside any sampling noise.
@@ -36,13 +38,8 @@ const HELD_SD: f64 = 1e-4;
 /// Prior of floor and ceiling: weak, centred on the first point and on the paper's ceilings.
 const LEVEL_SD: f64 = 0.3;
 const USUAL_CEILING: f64 = 0.65;
-/// The ceiling interval may be this wide at most to count as bounded. Narrower rules were right
-/// less often in simulation (`docs/results/calibration.md`).
-pub(crate) const WIDEST_BOUNDED: f64 = 0.10;
 /// Untruncated posterior probability of a ceiling above 1 that a bounded ceiling may have.
 const MOST_ABOVE_ONE: f64 = 0.05;
-/// A run whose gain is below this many noise scales has not moved, and shows no ceiling.
-pub(crate) const LEAST_GAIN: f64 = 3.0;
 
 pub(crate) fn solve(window: &Window, options: &FitOptions) -> Solved {
     let prior = prior(window, options);
@@ -51,10 +48,7 @@ pub(crate) fn solve(window: &Window, options: &FitOptions) -> Solved {
     let posterior = Posterior::draw(window, &covariance, &grid);
 
     let ceiling = posterior.ceiling();
-    let is_narrow = ceiling.high - ceiling.low <= WIDEST_BOUNDED;
     let is_below_one = posterior.share_above_one < MOST_ABOVE_ONE;
-    let gain = (window.last_level() - window.unit[0].value).abs();
-    let has_moved = gain > LEAST_GAIN * window.noise.scale;
     let fitted = window.unit.iter().map(|p| posterior.mean_curve_at(p.compute)).collect();
     Solved {
         floor: match window.floor {
@@ -64,9 +58,10 @@ pub(crate) fn solve(window: &Window, options: &FitOptions) -> Solved {
         ceiling,
         steepness: posterior.steepness(),
         midpoint: posterior.midpoint(),
-        is_bounded: is_narrow && is_below_one && has_moved,
+        can_be_bounded: is_below_one && window.has_moved(),
         fitted,
         noise: posterior.noise(),
+        history: Vec::new(),
         predictor: Predictor::Posterior(posterior),
     }
 }
@@ -88,10 +83,11 @@ fn prior(window: &Window, options: &FitOptions) -> Prior {
     // known.
     let gain = (window.last_level() - first).max(0.0);
     let remaining_gain_sd = (0.05 + gain).min(0.2);
-    let gain_precision = if options.ceiling.is_some() { 0.0 } else { remaining_gain_sd.powi(-2) };
-    Prior {
-        mean: [floor, ceiling],
-        precision: [floor_precision, ceiling_precision],
-        gain_precision,
-    }
+    let to_come = match options.ceiling {
+        Some(_) => GainPrior::NONE,
+        None => GainPrior { mean: 0.0, precision: remaining_gain_sd.powi(-2) },
+    };
+    let mean = [floor, ceiling];
+    let precision = [floor_precision, ceiling_precision];
+    Prior { levels: LevelPrior { mean, precision }, to_come }
 }

@@ -11,8 +11,10 @@
 //! widened to hold this answer and, for A, the authors' margin of ±0.02.
 
 use super::profile::{Family, profile};
-use crate::fit::{Estimate, FitOptions, Solved};
+use crate::compute::Compute;
+use crate::fit::{Estimate, Solved};
 use crate::law::Sigmoid;
+use crate::options::FitOptions;
 use crate::window::Window;
 
 /// Margin on A: three runs of one recipe differed by up to 0.015 (section 3.1).
@@ -47,7 +49,7 @@ pub(crate) struct Data {
 
 impl Data {
     fn new(window: &Window, floor: f64) -> Self {
-        let points = window.unit.iter().filter(|p| p.compute > 0.0);
+        let points = window.unit.iter().filter(|p| p.compute.is_positive());
         let (log_compute, gain) = points.map(|p| (p.compute.ln(), p.value - floor)).unzip();
         Self { log_compute, gain, floor }
     }
@@ -183,7 +185,7 @@ fn sigmoid(data: &Data, ceiling_index: usize, midpoint_index: usize, steepness: 
         floor: data.floor,
         ceiling: ceiling(ceiling_index),
         steepness,
-        midpoint: midpoint(midpoint_index),
+        midpoint: Compute(midpoint(midpoint_index)),
     }
 }
 
@@ -213,9 +215,9 @@ mod tests {
 
     use super::*;
 
-    fn data(curve: &Sigmoid, last: f64, wiggle: &[f64]) -> Data {
+    fn data(curve: &Sigmoid, last: Compute, wiggle: &[f64]) -> Data {
         let points = wiggle.iter().enumerate().map(|(i, noise)| {
-            let compute = last * (i + 1) as f64 / wiggle.len() as f64;
+            let compute = last * ((i + 1) as f64 / wiggle.len() as f64);
             (compute.ln(), curve.value_at(compute) + noise - curve.floor)
         });
         let (log_compute, gain) = points.unzip();
@@ -229,11 +231,12 @@ mod tests {
             ceiling in 0.5..0.75_f64, steepness in 0.8..3.0_f64, midpoint in 500.0..20_000.0_f64,
             reach in 0.7..6.0_f64, wiggle in prop::collection::vec(-0.006..0.006_f64, 20),
         ) {
+            let midpoint = Compute(midpoint);
             let curve = Sigmoid { floor: 0.4, ceiling, steepness, midpoint };
             let data = data(&curve, midpoint * reach, &wiggle);
             let (fast, slow) = (search(&data), exhaustive(&data));
             prop_assert!((fast.ceiling - slow.ceiling).abs() < 1e-12);
-            prop_assert!((fast.midpoint - slow.midpoint).abs() < 1e-9);
+            prop_assert!((fast.midpoint.0 - slow.midpoint.0).abs() < 1e-9);
             prop_assert!((fast.steepness - slow.steepness).abs() < 1e-4);
         }
     }

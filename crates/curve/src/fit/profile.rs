@@ -20,11 +20,12 @@
 //! Bounds: B in [0.1, 10] (power law [0.01, 10]), C_mid in [c1/10, 100 C_n], and, sigmoid only,
 //! floor and ceiling inside the range of the values.
 
-use super::marginal::{LEAST_GAIN, WIDEST_BOUNDED};
-use crate::fit::{Estimate, FitOptions, Solved};
+use crate::compute::Compute;
+use crate::fit::{Estimate, Solved};
 use crate::forecast::{Forecast, Predictor};
 use crate::law::Sigmoid;
-use crate::noise;
+use crate::noise::Noise;
+use crate::options::FitOptions;
 use crate::points::Point;
 use crate::window::Window;
 
@@ -100,8 +101,14 @@ pub(crate) struct Profile {
 }
 
 impl Problem {
-    fn new(points: &[Point], floor: Option<f64>, ceiling: Option<f64>, family: Family) -> Self {
-        let noise = noise::estimate(points);
+    /// `relative`: standard deviation of each point over a typical one.
+    fn new(
+        points: &[Point],
+        relative: &[f64],
+        floor: Option<f64>,
+        ceiling: Option<f64>,
+        family: Family,
+    ) -> Self {
         let log_compute: Vec<f64> = points.iter().map(|p| p.compute.ln()).collect();
         let log_first = log_compute.iter().copied().find(|x| x.is_finite()).unwrap_or(0.0);
         Self {
@@ -110,7 +117,7 @@ impl Problem {
             log_first,
             log_compute,
             values: points.iter().map(|p| p.value).collect(),
-            weights: noise.relative.iter().map(|r| r.powi(-2)).collect(),
+            weights: relative.iter().map(|r| r.powi(-2)).collect(),
             // The power law's "floor" is its value at the first compute: never held.
             floor: floor.filter(|_| family == Family::Sigmoid),
             measured_floor: None,
@@ -257,7 +264,7 @@ impl Problem {
 
 impl Profile {
     /// `floor_is_measured`: a held floor is one noisy point, and intervals must say so.
-    fn new(problem: Problem, noise: &noise::Noise, floor_is_measured: bool) -> Self {
+    fn new(problem: Problem, noise: &Noise, floor_is_measured: bool) -> Self {
         if floor_is_measured && problem.floor.is_some() {
             let loose = Self::new(problem.with_measured_floor(), noise, false);
             let bounds = problem.bounds();
@@ -342,7 +349,7 @@ impl Profile {
         Estimate { value, low, high }.map(f64::exp)
     }
 
-    pub(crate) fn forecast(&self, compute: f64) -> Forecast {
+    pub(crate) fn forecast(&self, compute: Compute) -> Forecast {
         let log_compute = compute.ln();
         let plain = self.linear(|shape| {
             let share = self.problem.share(shape, log_compute);
@@ -388,13 +395,15 @@ impl Profile {
         self.allowed_range(|shape| shape.log_steepness, self.cell[0])
     }
 
-    fn midpoint(&self) -> Estimate {
+    fn midpoint(&self) -> Estimate<Compute> {
         match self.problem.family {
-            Family::Sigmoid => self.allowed_range(|shape| shape.log_midpoint, self.cell[1]),
+            Family::Sigmoid => {
+                self.allowed_range(|shape| shape.log_midpoint, self.cell[1]).map(Compute)
+            }
             Family::PowerLaw => {
                 let Estimate { value, low, high } = self.steepness();
                 let halved = |steepness: f64| {
-                    (self.problem.log_first + std::f64::consts::LN_2 / steepness).exp()
+                    Compute((self.problem.log_first + std::f64::consts::LN_2 / steepness).exp())
                 };
                 Estimate { value: halved(value), low: halved(high), high: halved(low) }
             }
@@ -403,11 +412,7 @@ impl Profile {
 
     pub(crate) fn solved(self, window: &Window) -> Solved {
         let ceiling = self.ceiling();
-        let gain = (window.last_level() - window.unit[0].value).abs();
-        let is_bounded = ceiling.high - ceiling.low <= WIDEST_BOUNDED
-            && ceiling.high < 1.0
-            && !self.is_open
-            && gain > LEAST_GAIN * window.noise.scale;
+        let can_be_bounded = ceiling.high < 1.0 && !self.is_open && window.has_moved();
         let floor = match window.floor {
             Some(value) => Estimate { value, low: value, high: value },
             None => self.linear(|_| [1.0, 0.0]),
@@ -420,9 +425,10 @@ impl Profile {
             ceiling,
             steepness: self.steepness(),
             midpoint: self.midpoint(),
-            is_bounded,
+            can_be_bounded,
             fitted,
             noise: self.noise,
+            history: Vec::new(),
             predictor: Predictor::Profile(self),
         }
     }
@@ -430,14 +436,15 @@ impl Profile {
 
 pub(crate) fn profile(window: &Window, options: &FitOptions, family: Family) -> Profile {
     let ceiling = options.ceiling.map(|value| window.range.to_unit(value));
-    let problem = Problem::new(&window.unit, window.floor, ceiling, family);
+    let relative = &window.noise.relative;
+    let problem = Problem::new(&window.unit, relative, window.floor, ceiling, family);
     Profile::new(problem, &window.noise, window.floor_is_measured)
 }
 
 /// The sigmoid's profile of points on the unit scale.
-pub(crate) fn profile_of(points: &[Point], floor: Option<f64>) -> Profile {
-    let problem = Problem::new(points, floor, None, Family::Sigmoid);
-    Profile::new(problem, &noise::estimate(points), false)
+pub(crate) fn profile_of(points: &[Point], floor: Option<f64>, noise: &Noise) -> Profile {
+    let problem = Problem::new(points, &noise.relative, floor, None, Family::Sigmoid);
+    Profile::new(problem, noise, false)
 }
 
 pub(crate) fn solve(window: &Window, options: &FitOptions, family: Family) -> Solved {
@@ -445,15 +452,19 @@ pub(crate) fn solve(window: &Window, options: &FitOptions, family: Family) -> So
 }
 
 /// The least-squares sigmoid and the scale of its residuals.
-pub(crate) fn best_sigmoid(points: &[Point], floor: Option<f64>) -> (Sigmoid, f64) {
-    let problem = Problem::new(points, floor, None, Family::Sigmoid);
+pub(crate) fn best_sigmoid(
+    points: &[Point],
+    floor: Option<f64>,
+    relative: &[f64],
+) -> (Sigmoid, f64) {
+    let problem = Problem::new(points, relative, floor, None, Family::Sigmoid);
     let bounds = problem.bounds();
     let best = polish_best(&problem, &problem.grid(bounds), bounds);
     let curve = Sigmoid {
         floor: best.1.level[0],
         ceiling: best.1.level[1],
         steepness: best.0.log_steepness.exp(),
-        midpoint: best.0.log_midpoint.exp(),
+        midpoint: Compute(best.0.log_midpoint.exp()),
     };
     (curve, residual_sd(&problem, &best))
 }
@@ -480,7 +491,7 @@ fn residual_sd(problem: &Problem, best: &(Shape, Levels)) -> f64 {
 }
 
 /// The squares up to which a shape belongs to the 90 % region.
-fn threshold(problem: &Problem, best: &(Shape, Levels), noise: &noise::Noise) -> f64 {
+fn threshold(problem: &Problem, best: &(Shape, Levels), noise: &Noise) -> f64 {
     let freedom = (problem.values.len().saturating_sub(problem.free_parameters())).max(1) as f64;
     let floor = if noise.is_binomial { noise.scale } else { noise.scale * 0.5 };
     let sd = MISFIT * residual_sd(problem, best).max(floor);

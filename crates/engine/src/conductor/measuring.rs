@@ -105,7 +105,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         self.progress.is_forecasting = false;
         let Some(report) = report else { return Ok(()) };
         // A handful of points can look flat by chance.
-        let is_sound = report.verdict != Verdict::TooFewPoints.to_string();
+        let is_sound = report.verdict != Verdict::TooFewPoints;
         let gain = report.gain.0;
         self.pen.write(What::Forecast(report))?;
         let least = self.settings.recipe.stopping.forecast_gain;

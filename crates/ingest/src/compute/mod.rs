@@ -7,6 +7,7 @@
 //! Sums are over steps, not over rows: a step time counts for every step since the row before, so
 //! a history that was sampled (W&B keeps 500 rows) or lost lines still adds up.
 
+mod clock;
 mod steptime;
 
 use crate::Request;
@@ -17,7 +18,7 @@ use steptime::StepTimes;
 
 /// Where the compute of a row comes from.
 #[derive(Debug, Clone)]
-pub(crate) struct Compute {
+pub(crate) struct ComputeAxis {
     pub(crate) axis: Axis,
     /// What the axis is called: a column's name, or the axis' own where it is derived.
     pub(crate) name: String,
@@ -32,7 +33,7 @@ enum Source {
     Column(String),
     /// The sum of amounts per step: what is added, and what is taken out.
     Sum { added: Vec<String>, removed: Vec<String>, scale: f64 },
-    /// Seconds on a clock, counted from the run's first row.
+    /// Seconds or dates on a clock, counted from the run's first row.
     Clock { column: String, scale: f64 },
 }
 
@@ -57,12 +58,17 @@ const CLOCKS: [&str; 12] = [
     "seconds",
 ];
 
-impl Compute {
+impl ComputeAxis {
     /// The axis the request asks for, or the best there is.
     pub(crate) fn choose(log: &Log, rows: &[u32], request: &Request) -> Result<Self, IngestError> {
         let Some(wanted) = &request.x else { return Self::best(log, rows, request) };
         if let Some(column) = find(&log.table, wanted) {
-            return Ok(Self::column(column, Axis::of_column(&column.name)));
+            let axis = Axis::of_column(&column.name);
+            // Dates are no compute: the time since the first of them is.
+            if axis == Axis::Other && clock::is_date(column, rows) {
+                return Self::from_clock(log, &column.name, request);
+            }
+            return Ok(Self::column(column, axis));
         }
         let Some(axis) = Axis::named(wanted) else {
             let names = log.table.names();
@@ -136,41 +142,35 @@ impl Compute {
         let times = StepTimes::find(&log.table, rows);
         let clock = CLOCKS.iter().find_map(|clock| {
             let mut columns = log.table.columns().iter();
-            columns.find(|column| normalise(&column.name) == *clock && column.is_numeric())
+            columns.find(|column| {
+                let is_named = normalise(&column.name) == *clock;
+                is_named && (column.is_numeric() || clock::is_date(column, rows))
+            })
         });
         let Some(column) = times.added.first().or(clock.map(|column| &column.name)) else {
             return Ok(None);
         };
+        if times.added.is_empty() {
+            return Self::from_clock(log, column, request).map(Some);
+        }
         let mut notes = Vec::new();
-        let gpus = match (request.gpus, &log.gpus) {
-            (Some(given), Some((logged, origin))) if (given - logged).abs() > 0.5 => {
-                notes.push(format!(
-                    "{given} GPUs, as asked; the log's configuration says {logged} ({origin})."
-                ));
-                given
-            }
-            (Some(given), _) => given,
-            (None, Some((logged, origin))) => {
-                notes.push(format!("{logged} GPUs, as the log's configuration says ({origin})."));
-                *logged
-            }
-            (None, None) => {
-                let (file, column) = (log.file.clone(), column.clone());
-                return Err(IngestError::NeedsGpus { file, column });
-            }
-        };
+        let gpus = gpus(log, column, request, &mut notes)?;
+        notes.push(times.note(gpus));
         let scale = gpus / SECONDS_PER_HOUR;
-        let source = if times.added.is_empty() {
-            notes.push(format!(
-                "GPU-hours are clock time (`{column}`, read as seconds) × {gpus} (GPUs); validation \
-                 and pauses are in it."
-            ));
-            Source::Clock { column: column.clone(), scale }
-        } else {
-            notes.push(times.note(gpus));
-            Source::Sum { added: times.added, removed: times.removed, scale }
-        };
+        let source = Source::Sum { added: times.added, removed: times.removed, scale };
         Ok(Some(Self { axis: Axis::GpuHours, name: "gpu_hours".to_owned(), source, notes }))
+    }
+
+    /// Time on the clock since the run's first row.
+    fn from_clock(log: &Log, column: &str, request: &Request) -> Result<Self, IngestError> {
+        let mut notes = Vec::new();
+        let gpus = gpus(log, column, request, &mut notes)?;
+        notes.push(format!(
+            "GPU-hours are clock time (`{column}`, in seconds; dates count from the run's first row) \
+             × {gpus} (GPUs); validation and pauses are in it."
+        ));
+        let source = Source::Clock { column: column.to_owned(), scale: gpus / SECONDS_PER_HOUR };
+        Ok(Self { axis: Axis::GpuHours, name: "gpu_hours".to_owned(), source, notes })
     }
 
     /// Whether the axis restarts from zero in a file that continues another.
@@ -184,7 +184,9 @@ impl Compute {
         let points = match &self.source {
             Source::Column(name) => numbers(table, name, rows),
             Source::Clock { column, scale } => {
-                let ticks = numbers(table, column, rows);
+                let column = table.column(column);
+                let ticks = column.and_then(|column| clock::seconds(column, rows));
+                let ticks = ticks.unwrap_or_default();
                 // A clock that starts near zero counts the run's own seconds; else it is a date.
                 let start = ticks.first().map_or(0.0, |first| first.1);
                 let start = if start > 1e8 { start } else { 0.0 };
@@ -194,6 +196,31 @@ impl Compute {
         };
         let start = matches!(self.source, Source::Sum { .. }).then_some(0.0);
         Values { points, start }
+    }
+}
+
+/// The number of GPUs: as asked, or as the log says.
+fn gpus(
+    log: &Log,
+    column: &str,
+    request: &Request,
+    notes: &mut Vec<String>,
+) -> Result<f64, IngestError> {
+    match (request.gpus, &log.gpus) {
+        (Some(given), Some((logged, origin))) if (given - logged).abs() > 0.5 => {
+            notes.push(format!(
+                "{given} GPUs, as asked; the log's configuration says {logged} ({origin})."
+            ));
+            Ok(given)
+        }
+        (Some(given), _) => Ok(given),
+        (None, Some((logged, origin))) => {
+            notes.push(format!("{logged} GPUs, as the log's configuration says ({origin})."));
+            Ok(*logged)
+        }
+        (None, None) => {
+            Err(IngestError::NeedsGpus { file: log.file.clone(), column: column.to_owned() })
+        }
     }
 }
 

@@ -17,9 +17,9 @@ fn log(columns: &[(&str, &[f64])]) -> Log {
     Log { name: "log".into(), file: "log".into(), table, ..Log::default() }
 }
 
-fn values(log: &Log, request: &Request) -> (Compute, Vec<Option<f64>>) {
+fn values(log: &Log, request: &Request) -> (ComputeAxis, Vec<Option<f64>>) {
     let rows: Vec<u32> = (0..log.table.row_count()).collect();
-    let compute = Compute::choose(log, &rows, request).unwrap();
+    let compute = ComputeAxis::choose(log, &rows, request).unwrap();
     let values = compute.values(&log.table, &rows);
     let at = rows.iter().map(|row| values.at(*row)).collect();
     (compute, at)
@@ -87,7 +87,7 @@ fn the_clock_gives_gpu_hours_only_when_the_gpus_are_known() {
     assert_eq!(hours.axis, Axis::GpuHours);
     assert_eq!(at, [Some(0.0), Some(4.0)]);
     let asked = Request { x: Some("gpu_hours".into()), ..Request::default() };
-    let error = Compute::choose(&log, &[0, 1], &asked).unwrap_err();
+    let error = ComputeAxis::choose(&log, &[0, 1], &asked).unwrap_err();
     assert!(matches!(error, IngestError::NeedsGpus { .. }), "{error}");
 }
 
@@ -104,7 +104,7 @@ fn amounts_per_step_are_not_mistaken_for_a_running_total() {
 fn an_unknown_column_is_answered_with_what_is_there() {
     let log = log(&[("gpu_hours", &[1.0]), ("acc", &[0.5])]);
     let asked = Request { x: Some("gpu_huors".into()), ..Request::default() };
-    let error = Compute::choose(&log, &[0], &asked).unwrap_err().to_string();
+    let error = ComputeAxis::choose(&log, &[0], &asked).unwrap_err().to_string();
     assert!(error.contains("did you mean `gpu_hours`"), "{error}");
     assert!(error.contains("columns: gpu_hours, acc"), "{error}");
 }

@@ -13,6 +13,7 @@
 //! widen. The gap of a point is how far it lies below the last level, made non-increasing in
 //! compute and less two noise scales: the early climb may be distrusted, the plateau may not.
 
+use crate::compute::Compute;
 use crate::fit::cholesky::Cholesky;
 use crate::noise;
 use crate::window::Window;
@@ -48,7 +49,7 @@ impl Covariance {
             }
         }
         let relative_variance = window.noise.relative.iter().map(|r| r * r).collect();
-        let half_first_compute = window.first_compute() / 2.0;
+        let half_first_compute = window.first_compute().0 / 2.0;
         let noise_scale = window.noise.scale;
         Self { a, half_first_compute, last_x, drift, distrust, relative_variance, noise_scale }
     }
@@ -57,13 +58,13 @@ impl Covariance {
         self.a.len()
     }
 
-    pub(crate) fn last_compute(&self) -> f64 {
-        self.last_x.exp() - self.half_first_compute
+    pub(crate) fn last_compute(&self) -> Compute {
+        Compute(self.last_x.exp() - self.half_first_compute)
     }
 
     /// Distance in log compute from the last point.
-    pub(crate) fn position(&self, compute: f64) -> f64 {
-        (compute + self.half_first_compute).ln() - self.last_x
+    pub(crate) fn position(&self, compute: Compute) -> f64 {
+        (compute.0 + self.half_first_compute).ln() - self.last_x
     }
 
     /// Factor of tau^2 Kd + lambda^2 Kw + sigma^2 I; `sigma` in units of the noise scale.

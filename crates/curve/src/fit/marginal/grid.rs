@@ -9,16 +9,12 @@
 //! | lambda | .03 .1 .3 1 | equal | scale unknown, the data choose |
 //! | sigma | 5 factors of the noise scale | log-normal(0, .5) | fixed prompts are below binomial, correlation above |
 //!
-//! For one scale triple V = tau^2 Kd + lambda^2 Kw + sigma^2 I = L L'. With X = [1-g, g], prior
-//! N(m, P^-1) on (R0, A):
-//!
-//! ```text
-//! M = X'V^-1X + P,  b = X'V^-1R + P m,  mu = M^-1 b
-//! ln weight = -(R'V^-1R + m'Pm - b'mu)/2 - ln|L| - ln|M|/2 + ln|P|/2 + ln priors + ln cell area
-//! ```
+//! Floor and ceiling are integrated out in every cell: `fit/levels.rs`.
 
 use super::covariance::Covariance;
-use crate::fit::cholesky::{Cholesky, LANES, dot};
+use crate::compute::Compute;
+use crate::fit::cholesky::LANES;
+use crate::fit::levels::{Base, GainPrior, LevelPrior, Levels, share_blocks};
 use crate::window::Window;
 
 const STEEPNESS_POINTS: usize = 8;
@@ -40,12 +36,11 @@ const REFINEMENTS: usize = 2;
 /// Beyond it e^x is infinite, and infinity over infinity is not a share.
 const LARGEST_EXPONENT: f64 = 700.0;
 
-/// Gaussian prior of (R0, A); `gain_precision` is that of the gain still to come.
+/// Prior of floor, ceiling and of the gain still to come.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Prior {
-    pub(crate) mean: [f64; 2],
-    pub(crate) precision: [f64; 2],
-    pub(crate) gain_precision: f64,
+    pub(crate) levels: LevelPrior,
+    pub(crate) to_come: GainPrior,
 }
 
 /// One triple of scales.
@@ -69,14 +64,14 @@ pub(crate) struct Shape {
 
 impl Shape {
     /// Share of the gain reached, g.
-    pub(crate) fn share_at(&self, compute: f64) -> f64 {
+    pub(crate) fn share_at(&self, compute: Compute) -> f64 {
         share(self.log_steepness.exp(), self.log_midpoint, self.tail, compute)
     }
 }
 
 /// g = 1 - (1 + (C/C_mid)^B)^(-q).
-pub(crate) fn share(steepness: f64, log_midpoint: f64, tail: f64, compute: f64) -> f64 {
-    if compute <= 0.0 {
+pub(crate) fn share(steepness: f64, log_midpoint: f64, tail: f64, compute: Compute) -> f64 {
+    if !compute.is_positive() {
         return 0.0;
     }
     let ratio = (steepness * (compute.ln() - log_midpoint)).min(LARGEST_EXPONENT).exp();
@@ -92,29 +87,20 @@ pub(crate) fn share(steepness: f64, log_midpoint: f64, tail: f64, compute: f64) 
     }
 }
 
-/// Posterior of (R0, A) in one cell, and the cell's weight.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Cell {
-    pub(crate) log_weight: f64,
-    pub(crate) mean: [f64; 2],
-    /// Covariance: floor, both, ceiling.
-    pub(crate) covariance: [f64; 3],
-}
-
 /// The refined grid.
 #[derive(Debug)]
 pub(crate) struct Grid {
     pub(crate) scales: Vec<Scales>,
     pub(crate) shapes: Vec<Shape>,
     /// scales.len() × shapes.len().
-    pub(crate) cells: Vec<Cell>,
+    pub(crate) cells: Vec<Levels>,
 }
 
 impl Grid {
     pub(crate) fn refine(window: &Window, covariance: &Covariance, prior: &Prior) -> Self {
         let midpoints = (
-            (MIDPOINT_RANGE.0 * window.first_compute()).ln(),
-            (MIDPOINT_RANGE.1 * window.last_compute()).ln(),
+            (window.first_compute() * MIDPOINT_RANGE.0).ln(),
+            (window.last_compute() * MIDPOINT_RANGE.1).ln(),
         );
         let whole = Box { steepness: STEEPNESS_RANGE.map(f64::ln), midpoint: midpoints };
         let mut boxes = [whole; TAILS.len()];
@@ -239,15 +225,15 @@ fn evaluate(
     prior: &Prior,
     scales: &[Scales],
     shapes: &[Shape],
-) -> Vec<Cell> {
+) -> Vec<Levels> {
     let values: Vec<f64> = window.unit.iter().map(|p| p.value).collect();
-    let ones = vec![1.0; values.len()];
-    let blocks = share_blocks(window, shapes);
+    let computes: Vec<Compute> = window.unit.iter().map(|p| p.compute).collect();
+    let blocks = share_blocks(&computes, shapes, Shape::share_at);
     let mut cells = Vec::with_capacity(scales.len() * shapes.len());
     let mut whitened = Vec::new();
     for scale in scales {
         let factor = covariance.factor(scale.tau, scale.lambda, scale.sigma);
-        let base = Base::new(&factor, &values, &ones);
+        let base = Base::new(&factor, &values);
         let log_scale = scale.log_prior - factor.half_log_determinant();
         for (block, shapes) in blocks.iter().zip(shapes.chunks(LANES)) {
             whitened.clone_from(block);
@@ -255,101 +241,12 @@ fn evaluate(
             let products = base.products(&whitened);
             for (lane, shape) in shapes.iter().enumerate() {
                 let last_share = block[block.len() - 1][lane];
-                let mut cell = base.cell(&products, lane, last_share, prior);
+                let terms = prior.levels.terms(1.0 - last_share, prior.to_come);
+                let mut cell = base.solve(&products, lane, &terms);
                 cell.log_weight += log_scale + shape.log_prior;
                 cells.push(cell);
             }
         }
     }
     cells
-}
-
-/// g at every point, [`LANES`] shapes side by side.
-fn share_blocks(window: &Window, shapes: &[Shape]) -> Vec<Vec<[f64; LANES]>> {
-    shapes
-        .chunks(LANES)
-        .map(|shapes| {
-            let row = |compute: f64| {
-                let mut row = [0.0; LANES];
-                for (value, shape) in row.iter_mut().zip(shapes) {
-                    *value = shape.share_at(compute);
-                }
-                row
-            };
-            window.unit.iter().map(|p| row(p.compute)).collect()
-        })
-        .collect()
-}
-
-/// Whitened values and ones, and their products.
-struct Base {
-    values: Vec<f64>,
-    ones: Vec<f64>,
-    values_values: f64,
-    ones_values: f64,
-    ones_ones: f64,
-}
-
-/// Products of whitened shares with themselves, with ones and with values.
-struct Products {
-    shares: [f64; LANES],
-    ones: [f64; LANES],
-    values: [f64; LANES],
-}
-
-impl Base {
-    fn new(factor: &Cholesky, values: &[f64], ones: &[f64]) -> Self {
-        let values = factor.whiten(values);
-        let ones = factor.whiten(ones);
-        Self {
-            values_values: dot(&values, &values),
-            ones_values: dot(&ones, &values),
-            ones_ones: dot(&ones, &ones),
-            values,
-            ones,
-        }
-    }
-
-    fn products(&self, shares: &[[f64; LANES]]) -> Products {
-        let mut products =
-            Products { shares: [0.0; LANES], ones: [0.0; LANES], values: [0.0; LANES] };
-        for ((row, one), value) in shares.iter().zip(&self.ones).zip(&self.values) {
-            for (lane, share) in row.iter().enumerate() {
-                products.shares[lane] += share * share;
-                products.ones[lane] += share * one;
-                products.values[lane] += share * value;
-            }
-        }
-        products
-    }
-
-    /// Posterior of (R0, A) given one shape; the weight lacks the shape's and scales' own terms.
-    fn cell(&self, products: &Products, lane: usize, last_share: f64, prior: &Prior) -> Cell {
-        let (gg, go, gv) = (products.shares[lane], products.ones[lane], products.values[lane]);
-        let left = 1.0 - last_share;
-        let gain = prior.gain_precision * left * left;
-        let p = [prior.precision[0] + gain, -gain, prior.precision[1] + gain];
-        let pulled = [prior.precision[0] * prior.mean[0], prior.precision[1] * prior.mean[1]];
-        let m = [self.ones_ones - 2.0 * go + gg + p[0], go - gg + p[1], gg + p[2]];
-        let b = [self.ones_values - gv + pulled[0], gv + pulled[1]];
-        let (p_determinant, m_determinant) = (determinant(p), determinant(m));
-        let covariance = inverse(m, m_determinant);
-        let mean = times(covariance, b);
-        let prior_mean = times(inverse(p, p_determinant), pulled);
-        let misfit = self.values_values + dot(&pulled, &prior_mean) - dot(&b, &mean);
-        let log_weight = -0.5 * misfit - 0.5 * m_determinant.ln() + 0.5 * p_determinant.ln();
-        Cell { log_weight, mean, covariance }
-    }
-}
-
-fn determinant(m: [f64; 3]) -> f64 {
-    m[0] * m[2] - m[1] * m[1]
-}
-
-fn inverse(m: [f64; 3], determinant: f64) -> [f64; 3] {
-    [m[2] / determinant, -m[1] / determinant, m[0] / determinant]
-}
-
-fn times(m: [f64; 3], v: [f64; 2]) -> [f64; 2] {
-    [m[0] * v[0] + m[1] * v[1], m[1] * v[0] + m[2] * v[1]]
 }

@@ -11,6 +11,7 @@ use rand_distr::{Distribution, StandardNormal, StudentT, Uniform};
 
 use super::covariance::{Covariance, drift_between, trend_weight};
 use super::grid::{Grid, share};
+use crate::compute::Compute;
 use crate::fit::Estimate;
 use crate::fit::cholesky::{Cholesky, dot};
 use crate::forecast::Forecast;
@@ -46,7 +47,7 @@ struct Draw {
 }
 
 impl Draw {
-    fn curve_at(&self, compute: f64) -> f64 {
+    fn curve_at(&self, compute: Compute) -> f64 {
         let share = share(self.steepness, self.log_midpoint, self.tail, compute);
         self.floor + (self.ceiling - self.floor) * share
     }
@@ -176,8 +177,8 @@ impl Posterior {
     }
 
     /// The compute where half of the gain is reached, which is C_mid for the law.
-    pub(crate) fn midpoint(&self) -> Estimate {
-        estimate(self.draws.iter().map(|d| d.spread[1]).collect())
+    pub(crate) fn midpoint(&self) -> Estimate<Compute> {
+        estimate(self.draws.iter().map(|d| d.spread[1]).collect()).map(Compute)
     }
 
     /// Sampling noise of one point.
@@ -186,12 +187,12 @@ impl Posterior {
     }
 
     /// The mean curve without drift.
-    pub(crate) fn mean_curve_at(&self, compute: f64) -> f64 {
+    pub(crate) fn mean_curve_at(&self, compute: Compute) -> f64 {
         let values = self.draws.iter().step_by(THINNED).map(|d| d.curve_at(compute));
         values.clone().sum::<f64>() / values.count() as f64
     }
 
-    pub(crate) fn forecast(&self, compute: f64) -> Forecast {
+    pub(crate) fn forecast(&self, compute: Compute) -> Forecast {
         let at = self.covariance.position(compute);
         let with_points: Vec<f64> =
             self.covariance.a.iter().map(|a| drift_between(at, *a)).collect();
