@@ -7,6 +7,7 @@
 //! a warm-up is paid for. `--dry-run` says what would happen (`plan.rs`). With several processes this
 //! one may be another part of the run (`cluster.rs`).
 
+mod back;
 pub(crate) mod cluster;
 mod conduct;
 pub(crate) mod environment;
@@ -27,6 +28,7 @@ use scalerl_engine::RunEnd;
 use scalerl_journal::{RunFolder, StopReason};
 use scalerl_model::tch::Device;
 use scalerl_model::{device, shim};
+use scalerl_recipe::GeneratorChoice;
 
 use crate::failure::BadInput;
 use crate::generator::Role;
@@ -57,6 +59,10 @@ pub(crate) struct Args {
     /// Go on with the run in this folder. Budgets and stopping may be changed with --set.
     #[arg(long, value_name = "RUN")]
     resume: Option<PathBuf>,
+    /// With --resume: go on from an earlier checkpoint, `best` or a step, and undo what came after;
+    /// optimizer.lr may then be changed with --set.
+    #[arg(long, value_name = "STEP", requires = "resume")]
+    from: Option<back::Target>,
     /// Say what would happen: model, memory, tokens per step, time; train nothing.
     #[arg(long)]
     dry_run: bool,
@@ -69,7 +75,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     cluster::processes::end_with_owner()?;
     let device = device::parse(&args.device).map_err(BadInput::new)?;
     let recipe = match &args.resume {
-        Some(folder) => resumed_recipe(folder, &args.recipes, &args.set)?,
+        Some(folder) => resumed_recipe(folder, &args.recipes, &args.set, args.from.is_some())?,
         None => resolve(&args.recipes, &args.set)?,
     };
     if args.dry_run {
@@ -114,6 +120,9 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let renderer = Renderer::load(&recipe, &policy.folder)?;
     let kept = problems.record.clone();
     let material = material::render(problems, &renderer, &recipe)?;
+    if let Some(target) = args.from {
+        back::go_back(place.path(), target)?;
+    }
     let folder = place.enter(&recipe, &environment(device))?;
     material::record(&kept, &record)?;
     policy.record(folder.path())?;
@@ -124,6 +133,9 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         Some(_) => device,
         None => generator_device(&args.device, device),
     };
+    let is_alone = lead.ranks.is_none()
+        && lead.generators == 0
+        && recipe.pipeline.generator == GeneratorChoice::Local;
     let parts = Parts {
         folder,
         recipe: &recipe,
@@ -141,7 +153,11 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         let (used, taken) = (used as f64 / GIB, taken as f64 / GIB);
         writeln!(out, "device memory at its peak: {used:.1} GiB in tensors, {taken:.1} GiB taken")?;
     }
-    finish(&end, out)
+    finish(&end, out)?;
+    match back::after(&end, &recipe, args, is_alone, out)? {
+        Some(again) => run(&again, out),
+        None => Ok(()),
+    }
 }
 
 /// A run that never began leaves no folder, so that the same command can be given again. One that has

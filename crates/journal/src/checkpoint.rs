@@ -8,7 +8,8 @@
 //! the disk and has its SHA-256 in `manifest.json`. Folders whose names begin with `.writing-`
 //! are what a killed writer left; readers pass over them, the next writer removes them. Removal
 //! goes the same way backwards: rename out of sight, then delete. A checkpoint whose files are not
-//! those that were written is never deleted: it is renamed to `damaged-step-000042`.
+//! those that were written is never deleted: it is renamed to `damaged-step-000042`. The
+//! newest one that a run has gone back from is kept as `undone-step-000042`.
 //!
 //! Not here: what is in a checkpoint (`engine`, and the trainer's own files).
 
@@ -26,11 +27,13 @@ use sha2::{Digest as _, Sha256};
 use crate::{
     durable::{ASIDE, create_folder, remove_unfinished, sync_folder, write_synced},
     error::JournalError,
+    points::EvaluationPoint,
 };
 
 const MANIFEST: &str = "manifest.json";
 const PREFIX: &str = "step-";
 const DAMAGED: &str = "damaged-";
+const UNDONE: &str = "undone-";
 
 /// Damaged checkpoints that are kept; with more the disk is at fault and somebody must look.
 const MOST_DAMAGED: usize = 8;
@@ -165,7 +168,11 @@ impl Checkpoints {
 
     /// The name that a damaged checkpoint can be kept under, out of the way of a new one.
     pub fn name_for_damaged(&self, checkpoint: &Checkpoint) -> String {
-        let first = format!("{DAMAGED}{}", checkpoint.name());
+        self.free_name(DAMAGED, checkpoint)
+    }
+
+    fn free_name(&self, prefix: &str, checkpoint: &Checkpoint) -> String {
+        let first = format!("{prefix}{}", checkpoint.name());
         let others = (2..=u32::MAX).map(|number| format!("{first}.{number}"));
         let mut names = std::iter::once(first.clone()).chain(others);
         names.find(|name| !self.folder.join(name).exists()).unwrap_or(first)
@@ -176,6 +183,33 @@ impl Checkpoints {
         let kept = self.folder.join(name);
         fs::rename(&checkpoint.path, &kept).map_err(JournalError::io("rename to", &kept))?;
         sync_folder(&self.folder)
+    }
+
+    /// The one with the best primary pass rate: measured at its own version, or else at the last
+    /// evaluation before it.
+    pub fn best(&self, points: &[EvaluationPoint]) -> Result<Option<Checkpoint>, JournalError> {
+        let rate = |version: PolicyVersion| {
+            let before = points.iter().rev().find(|point| point.step <= version.0);
+            before.map(|point| point.pass_rate)
+        };
+        let rated = self.list()?.into_iter().filter_map(|one| Some((rate(one.version)?, one)));
+        let best = rated.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.version.cmp(&a.1.version)));
+        Ok(best.map(|(_, checkpoint)| checkpoint))
+    }
+
+    /// Makes `checkpoint` the newest. Of those after it the newest is kept under another name, which is
+    /// returned; the others are removed, newest first.
+    pub fn undo_after(&self, checkpoint: &Checkpoint) -> Result<Option<PathBuf>, JournalError> {
+        let mut later = self.list()?;
+        later.retain(|one| one.version > checkpoint.version);
+        let Some(newest) = later.pop() else { return Ok(None) };
+        let kept = self.folder.join(self.free_name(UNDONE, &newest));
+        fs::rename(&newest.path, &kept).map_err(JournalError::io("rename to", &kept))?;
+        for one in later.iter().rev() {
+            one.remove()?;
+        }
+        sync_folder(&self.folder)?;
+        Ok(Some(kept))
     }
 
     /// Removes all but the newest `keep_latest` and `best`.

@@ -67,8 +67,8 @@ impl BadSign {
     pub fn advice(self) -> &'static str {
         match self {
             Self::Truncation => {
-                "let the format end a completion (format.answer), use [interruption], or raise \
-                 sampling.max_tokens"
+                "let the format end a completion (format.answer), interrupt thinking \
+                 (objective.length_control), or raise sampling.max_answer_tokens"
             }
             Self::EffectiveSampleShare => {
                 "lower objective.off_policy's lag, or optimizer.lr; FP32 logits on both sides"
@@ -93,8 +93,7 @@ impl BadSign {
                  lower optimizer.lr"
             }
             Self::DeadGroups => {
-                "easier prompts first, a warm-up, or more generations a prompt \
-                 (sampling.generations_per_prompt)"
+                "easier prompts first, a warm-up, or more completions a prompt (pipeline.group_size)"
             }
             Self::SolvedGroups => "harder prompts, or end here: these have nothing left to teach",
             Self::AnswerForm => {

@@ -74,11 +74,19 @@ fn free_folder(recipe: &Recipe, names: &[String]) -> PathBuf {
 }
 
 /// The recipe of a run that goes on, with the changes that are allowed.
-pub(crate) fn resumed_recipe(folder: &Path, names: &[String], set: &[String]) -> Result<Resolved> {
+pub(crate) fn resumed_recipe(
+    folder: &Path,
+    names: &[String],
+    set: &[String],
+    goes_back: bool,
+) -> Result<Resolved> {
     let kept = RunFolder::open(folder).map_err(|error| bad_folder(&error))?.recipe();
     let before = resolve_kept(&kept, &[])?;
     let after = if names.is_empty() { resolve_kept(&kept, set)? } else { resolve(names, set)? };
-    let is_allowed = |key: &str| MAY_CHANGE.iter().any(|section| key.starts_with(section));
+    let is_allowed = |key: &str| {
+        MAY_CHANGE.iter().any(|section| key.starts_with(section))
+            || (goes_back && key == "optimizer.lr")
+    };
     let changed = diff(&before, &after);
     if let Some(refused) = changed.iter().find(|difference| !is_allowed(&difference.key)) {
         let message = format!(
@@ -89,7 +97,8 @@ pub(crate) fn resumed_recipe(folder: &Path, names: &[String], set: &[String]) ->
             refused.right
         );
         let hint = "a resumed run may change [budget], [cluster], [stopping], [output] and \
-                    pipeline.generator only; start a new run for anything else";
+                    pipeline.generator only, and optimizer.lr with --from; start a new run for \
+                    anything else";
         return Err(BadInput::new(message).hint(hint).into());
     }
     Ok(after)

@@ -74,3 +74,41 @@ fn sigterm_before_the_first_step_is_saved_too() {
     assert_eq!(longer.code, Some(0), "{longer:?}");
     audit(&reading("early"), 8);
 }
+
+#[test]
+fn an_unstable_run_goes_back_to_its_best_checkpoint_at_half_the_rate_twice_at_most() {
+    // Every step is a bad one by this limit, and three in a row are enough.
+    let set = [
+        "budget.steps=100",
+        "output.checkpoint_every_steps=2",
+        "evaluation.every_steps=2",
+        "stopping.effective_sample_share=1.0",
+        "stopping.patience_steps=3",
+        "stopping.when_unstable=go-back",
+    ];
+    let ended = said(train("scalerl", "unstable", &set));
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(ended.err.matches("going back to step").count(), 2, "{}", ended.err);
+    assert!(ended.out.contains("has gone back 2 times"), "{}", ended.out);
+    let run = reading("unstable");
+    assert_eq!(run.status(), Status::Stopped { reason: StopReason::Unstable });
+    audit(&run, 8);
+    assert!(run.recipe.contains("lr = 0.000125"), "a quarter of the first rate");
+    assert!(run.history.lost.device_hours() > 0.0, "what was undone is booked");
+    let kept = files(&folder().join("unstable/checkpoints"));
+    assert!(kept.keys().any(|path| path.to_string_lossy().contains("undone-step-")));
+
+    // By hand: to a step that there is, and to one that there is not.
+    let first = run.checkpoints.first().unwrap().version.0;
+    let mut back = resume("unstable", &["optimizer.lr=1e-4", "stopping.when_unstable=warn"]);
+    back.args(["--from", &first.to_string(), "--set", &format!("budget.steps={}", first + 2)]);
+    let back = said(back);
+    assert_eq!(back.code, Some(0), "{back:?}");
+    assert!(back.err.contains(&format!("going back to step {first}")), "{}", back.err);
+    audit(&reading("unstable"), 8);
+    let mut nowhere = resume("unstable", &[]);
+    nowhere.args(["--from", "77"]);
+    assert_refused(&said(nowhere), &["no such checkpoint", "there are those of steps"]);
+    // Without going back the rate stays.
+    assert_refused(&said(resume("unstable", &["optimizer.lr=1e-3"])), &["optimizer.lr", "--from"]);
+}

@@ -113,21 +113,11 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         let folder = format!("checkpoints/step-{:06}", version.0);
         self.pen.write(What::Checkpoint { version, folder })?;
         let output = &self.settings.recipe.output;
-        let best = if output.keep_best { self.best_checkpoint()? } else { None };
-        Ok(self.checkpoints.prune(output.keep_latest as usize, best)?)
-    }
-
-    /// The checkpoint with the best primary pass rate: measured at its own version, or else at the
-    /// last evaluation before it.
-    fn best_checkpoint(&self) -> Result<Option<PolicyVersion>, EngineError> {
-        let rate = |version: PolicyVersion| {
-            let before = self.points.iter().rev().find(|point| point.step <= version.0);
-            before.map(|point| point.pass_rate)
+        let best = match output.keep_best {
+            true => self.checkpoints.best(&self.points)?.map(|best| best.version),
+            false => None,
         };
-        let list = self.checkpoints.list()?;
-        let rated = list.iter().filter_map(|one| Some((rate(one.version)?, one.version)));
-        let best = rated.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
-        Ok(best.map(|(_, version)| version))
+        Ok(self.checkpoints.prune(output.keep_latest as usize, best)?)
     }
 
     fn state(&self) -> Result<State, EngineError> {

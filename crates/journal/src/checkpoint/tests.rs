@@ -149,3 +149,32 @@ fn a_full_disk_is_named_leaves_no_draft_and_the_checkpoint_before() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "the draft is gone");
     assert_eq!(checkpoints.newest_sound(&[]).unwrap().0.unwrap().version.0, 1);
 }
+
+#[test]
+fn going_back_keeps_the_newest_of_what_is_undone_under_another_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::open(folder.path()).unwrap();
+    for version in 1..=4 {
+        draft(&checkpoints, version).commit().unwrap();
+    }
+    let point = |step, pass_rate| EvaluationPoint {
+        run: "r".into(),
+        step,
+        gpu_hours: 0.0,
+        tokens: 0,
+        flops: 0.0,
+        pass_rate,
+        samples: 64,
+    };
+    let points = [point(0, 0.2), point(2, 0.6), point(4, 0.3)];
+    let best = checkpoints.best(&points).unwrap().unwrap();
+    assert_eq!(best.version.0, 2, "and not 3, which was measured no better");
+    for round in 0..2 {
+        let kept = checkpoints.undo_after(&best).unwrap().unwrap();
+        assert!(kept.join("trainer/weights").is_file(), "round {round}");
+        assert_eq!(versions(&checkpoints), [1, 2]);
+        draft(&checkpoints, 4).commit().unwrap();
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 5);
+    assert!(checkpoints.undo_after(&checkpoints.list().unwrap()[2]).unwrap().is_none());
+}
