@@ -9,18 +9,18 @@ use proptest::prelude::*;
 use super::*;
 
 fn folder() -> tempfile::TempDir {
-    tempfile::tempdir().unwrap()
+    tempfile::tempdir().expect("a folder")
 }
 
 fn named_pipe(folder: &tempfile::TempDir) -> PathBuf {
     let path = folder.path().join("pipe");
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-    rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).expect("a pipe");
     path
 }
 
 fn said(result: io::Result<impl std::fmt::Debug>) -> String {
-    result.unwrap_err().to_string()
+    result.expect_err("it is refused").to_string()
 }
 
 #[test]

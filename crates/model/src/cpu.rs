@@ -90,6 +90,13 @@ impl CpuLeaves {
     #[cfg(target_arch = "x86_64")]
     pub fn read() -> Self {
         use std::arch::x86_64::{__cpuid_count, _xgetbv};
+
+        #[target_feature(enable = "xsave")]
+        fn saved() -> u64 {
+            // SAFETY: register 0 exists wherever XGETBV does.
+            unsafe { _xgetbv(0) }
+        }
+
         let highest = __cpuid_count(0, 0).eax;
         let leaf = |number: u32, part: u32| {
             let found = __cpuid_count(number.min(highest), part);
@@ -97,11 +104,6 @@ impl CpuLeaves {
         };
         let leaf_1_ecx = leaf(1, 0)[2];
         let [eax, ebx, ecx, _] = leaf(0x1d, 1);
-        #[target_feature(enable = "xsave")]
-        fn saved() -> u64 {
-            // SAFETY: register 0 exists wherever XGETBV does.
-            unsafe { _xgetbv(0) }
-        }
         Self {
             highest,
             leaf_1_ecx,

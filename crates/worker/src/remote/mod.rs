@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! engine --generate--> RedisGenerator ──XADD──► requests ──XREADGROUP──► serve() --> LocalGenerator
-//!                          ▲   clerk  ◄─XREAD── answers  ◄────XADD─────    │
+//!                          ▲   dispatcher ◄─XREAD── answers  ◄────XADD─────    │
 //!                          │     └──XACK, when the answer is in the trainer's hands
 //! engine --adopt--> WeightChannel ═══ c10d, never through Redis ═══► WeightMember
 //! ```
@@ -21,8 +21,8 @@
 //! Not here: who starts processes (`cli`), what the fleet's signs mean (`engine::fleet`).
 
 mod broker;
-mod clerk;
-mod desk;
+mod dispatch;
+mod dispatcher;
 mod intake;
 mod serve;
 mod session;

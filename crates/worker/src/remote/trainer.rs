@@ -9,8 +9,8 @@ use scalerl_rollout::{
 };
 use tokio::task::JoinHandle;
 
-use super::clerk;
-use super::desk::Desk;
+use super::dispatch::Dispatch;
+use super::dispatcher;
 use super::session::{Announcement, Session, announce};
 use super::wire::{Beat, MOST_REQUEST, encode};
 use super::{Broker, RemoteError};
@@ -39,7 +39,7 @@ pub struct Signs {
 
 /// Generates on whatever generators have joined. Lives in a tokio runtime.
 pub struct RedisGenerator {
-    desk: Arc<Desk>,
+    dispatch: Arc<Dispatch>,
     channel: Arc<WeightChannel>,
     shelf: Arc<Shelf>,
     broker: Broker,
@@ -61,36 +61,36 @@ impl RedisGenerator {
     ) -> Result<Self, RemoteError> {
         announce(&mut broker, name, &token, &announcement).await?;
         let session = Session::new(name, &announcement.nonce, token);
-        let desk = Arc::new(Desk::new(session.clone()));
-        let reader = tokio::spawn(clerk::read_answers(desk.clone(), broker.another()));
+        let dispatch = Arc::new(Dispatch::new(session.clone()));
+        let reader = tokio::spawn(dispatcher::read_answers(dispatch.clone(), broker.another()));
         let own = (name.to_owned(), announcement.clone());
-        let clerk = tokio::spawn(clerk::keep(desk.clone(), broker.another(), own));
-        let (name, tasks) = (name.to_owned(), vec![reader, clerk]);
+        let dispatcher = tokio::spawn(dispatcher::keep(dispatch.clone(), broker.another(), own));
+        let (name, tasks) = (name.to_owned(), vec![reader, dispatcher]);
         let channel = Arc::new(channel);
-        Ok(Self { desk, channel, shelf, broker, name, session, announcement, tasks })
+        Ok(Self { dispatch, channel, shelf, broker, name, session, announcement, tasks })
     }
 
     /// What can be seen of the fleet.
     pub fn signs(&self) -> Signs {
-        self.desk.note_events(self.channel.take_events());
-        let mut signs = self.desk.take_signs();
+        self.dispatch.note_events(self.channel.take_events());
+        let mut signs = self.dispatch.take_signs();
         signs.members = self.channel.members();
         signs
     }
 
     /// The policy that all healthy generators have.
     pub fn adopted(&self) -> PolicyVersion {
-        self.desk.floor()
+        self.dispatch.floor()
     }
 
     /// Requests without an answer.
     pub fn pending(&self) -> usize {
-        self.desk.pending()
+        self.dispatch.pending()
     }
 
     /// Tells all generators that the run is over, and takes its keys out of Redis.
     pub async fn close(&self) {
-        self.desk.close("the run is over");
+        self.dispatch.close("the run is over");
         self.tasks.iter().for_each(JoinHandle::abort);
         let over = Announcement { is_over: true, ..self.announcement.clone() };
         let mut broker = self.broker.another();
@@ -107,11 +107,11 @@ impl Generator for RedisGenerator {
             let reason = format!("{bytes} bytes, more than the {MOST_REQUEST} allowed");
             return Err(GeneratorError::Refused { reason });
         }
-        let mut place = self.desk.enter(request)?;
-        // Ends with an answer, with the desk, or by being dropped at the engine's deadline.
-        match place.answer().await {
+        let mut waiting = self.dispatch.enter(request)?;
+        // Ends with an answer, with the dispatch, or by being dropped at the engine's deadline.
+        match waiting.answer().await {
             Ok(answer) => answer,
-            Err(_) => Err(self.desk.gone()),
+            Err(_) => Err(self.dispatch.gone()),
         }
     }
 
@@ -120,13 +120,13 @@ impl Generator for RedisGenerator {
         let weights = self.shelf.take(handle);
         let weights = weights
             .map_err(|error| GeneratorError::Weights { version, reason: error.to_string() })?;
-        self.desk.publish(version);
+        self.dispatch.publish(version);
         self.channel.publish(weights);
         // Ends when everybody who is not given up has them: the channel has deadlines for each. With
         // nobody there it is the engine's deadline that ends it.
         loop {
-            self.desk.note_events(self.channel.take_events());
-            if let Some(reason) = self.desk.broken() {
+            self.dispatch.note_events(self.channel.take_events());
+            if let Some(reason) = self.dispatch.broken() {
                 return Err(GeneratorError::Gone { reason });
             }
             if has_reached(&self.channel.members(), version) {
@@ -134,14 +134,14 @@ impl Generator for RedisGenerator {
             }
             tokio::time::sleep(LOOK).await;
         }
-        self.desk.adopt(version);
+        self.dispatch.adopt(version);
         Ok(())
     }
 }
 
 impl Drop for RedisGenerator {
     fn drop(&mut self) {
-        self.desk.close("it was closed");
+        self.dispatch.close("it was closed");
         self.tasks.iter().for_each(JoinHandle::abort);
     }
 }

@@ -5,7 +5,7 @@
 //! Only signed answers count, each for its own id: what somebody else writes, or has overheard, is
 //! nobody's.
 //!
-//! Not here: Redis itself (`clerk.rs`).
+//! Not here: Redis itself (`dispatcher.rs`).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,7 +36,7 @@ pub(super) struct Pending {
 }
 
 #[derive(Default)]
-pub(super) struct Book {
+pub(super) struct State {
     next: u64,
     /// By ticket.
     pub(super) pending: BTreeMap<u64, Pending>,
@@ -50,63 +50,66 @@ pub(super) struct Book {
 }
 
 /// What the engine's futures and the two tasks share.
-pub(super) struct Desk {
+pub(super) struct Dispatch {
     pub(super) session: Session,
     nonce: String,
-    book: Mutex<Book>,
+    state: Mutex<State>,
     pub(super) wake: Notify,
 }
 
-/// A request's place at the desk; dropping it gives the request up.
-pub(super) struct Place {
-    desk: Arc<Desk>,
+/// A request that waits for its answer; dropping it gives the request up.
+pub(super) struct Waiting {
+    dispatch: Arc<Dispatch>,
     ticket: u64,
     answer: oneshot::Receiver<Answer>,
 }
 
-impl Place {
+impl Waiting {
     pub(super) async fn answer(&mut self) -> Result<Answer, oneshot::error::RecvError> {
         (&mut self.answer).await
     }
 }
 
-impl Drop for Place {
+impl Drop for Waiting {
     fn drop(&mut self) {
-        let mut book = self.desk.book();
+        let mut state = self.dispatch.state();
         // Not there any more when it was answered.
-        if let Some(Pending { entry: Some(entry), ask, .. }) = book.pending.remove(&self.ticket) {
-            book.settled.push((ask.id.clone(), entry));
-            drop(book);
-            self.desk.wake.notify_one();
+        if let Some(Pending { entry: Some(entry), ask, .. }) = state.pending.remove(&self.ticket) {
+            state.settled.push((ask.id.clone(), entry));
+            drop(state);
+            self.dispatch.wake.notify_one();
         }
     }
 }
 
-impl Desk {
+impl Dispatch {
     pub(super) fn new(session: Session) -> Self {
         let nonce = super::session::nonce();
-        Self { session, nonce, book: Mutex::default(), wake: Notify::new() }
+        Self { session, nonce, state: Mutex::default(), wake: Notify::new() }
     }
 
-    pub(super) fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a request, which the clerk will send.
-    pub(super) fn enter(self: &Arc<Self>, request: SampleRequest) -> Result<Place, GeneratorError> {
-        let mut book = self.book();
-        if book.why_gone.is_some() {
-            drop(book);
+    /// Takes a request, which the dispatcher will send.
+    pub(super) fn enter(
+        self: &Arc<Self>,
+        request: SampleRequest,
+    ) -> Result<Waiting, GeneratorError> {
+        let mut state = self.state();
+        if state.why_gone.is_some() {
+            drop(state);
             return Err(self.gone());
         }
-        book.next += 1;
-        let (ticket, attempt) = (book.next, 1);
-        let ask = Arc::new(Ask { id: self.id(ticket, attempt), floor: book.floor, request });
+        state.next += 1;
+        let (ticket, attempt) = (state.next, 1);
+        let ask = Arc::new(Ask { id: self.id(ticket, attempt), floor: state.floor, request });
         let (reply, answer) = oneshot::channel();
-        book.pending.insert(ticket, Pending { ask, attempt, entry: None, reply });
-        drop(book);
+        state.pending.insert(ticket, Pending { ask, attempt, entry: None, reply });
+        drop(state);
         self.wake.notify_one();
-        Ok(Place { desk: self.clone(), ticket, answer })
+        Ok(Waiting { dispatch: self.clone(), ticket, answer })
     }
 
     /// Unlike that of any other request, of this group or of this trainer before a restart.
@@ -121,56 +124,56 @@ impl Desk {
     }
 
     pub(super) fn close(&self, reason: &str) {
-        let mut book = self.book();
-        book.why_gone.get_or_insert_with(|| reason.to_owned());
-        book.pending.clear();
+        let mut state = self.state();
+        state.why_gone.get_or_insert_with(|| reason.to_owned());
+        state.pending.clear();
     }
 
     pub(super) fn gone(&self) -> GeneratorError {
-        let reason = self.book().why_gone.clone();
+        let reason = self.state().why_gone.clone();
         GeneratorError::Gone { reason: reason.unwrap_or_else(|| "its tasks have ended".to_owned()) }
     }
 
     pub(super) fn pending(&self) -> usize {
-        self.book().pending.len()
+        self.state().pending.len()
     }
 
     pub(super) fn floor(&self) -> PolicyVersion {
-        self.book().floor
+        self.state().floor
     }
 
     pub(super) fn publish(&self, version: PolicyVersion) {
-        let mut book = self.book();
-        book.newest = book.newest.max(version);
+        let mut state = self.state();
+        state.newest = state.newest.max(version);
     }
 
     pub(super) fn adopt(&self, version: PolicyVersion) {
-        self.book().floor = version;
+        self.state().floor = version;
     }
 
     pub(super) fn note_events(&self, events: Vec<ChannelEvent>) {
-        let mut book = self.book();
+        let mut state = self.state();
         for event in events {
             if let ChannelEvent::Broken { reason } = &event {
-                book.broken = Some(reason.clone());
+                state.broken = Some(reason.clone());
             }
-            if book.signs.channel.len() < MOST_NOTES {
-                book.signs.channel.push(event);
+            if state.signs.channel.len() < MOST_NOTES {
+                state.signs.channel.push(event);
             }
         }
     }
 
     /// Why no more weights can be sent.
     pub(super) fn broken(&self) -> Option<String> {
-        self.book().broken.clone()
+        self.state().broken.clone()
     }
 
     pub(super) fn take_signs(&self) -> Signs {
-        let mut book = self.book();
+        let mut state = self.state();
         let (channel, refused) =
-            (std::mem::take(&mut book.signs.channel), std::mem::take(&mut book.signs.refused));
-        let had_trouble = book.signs.had_trouble.take();
-        Signs { channel, refused, had_trouble, ..book.signs.clone() }
+            (std::mem::take(&mut state.signs.channel), std::mem::take(&mut state.signs.refused));
+        let had_trouble = state.signs.had_trouble.take();
+        Signs { channel, refused, had_trouble, ..state.signs.clone() }
     }
 
     /// Takes an answer; those that nobody waits for are duplicates, were given up, or are to an
@@ -181,9 +184,9 @@ impl Desk {
             Err(error) => return self.complain(format!("from somebody: {error}")),
         };
         let Some(ticket) = self.ticket(&reply.id) else { return };
-        let mut book = self.book();
-        let newest = book.newest;
-        let Some(pending) = book.pending.get_mut(&ticket) else { return };
+        let mut state = self.state();
+        let newest = state.newest;
+        let Some(pending) = state.pending.get_mut(&ticket) else { return };
         if pending.ask.id != reply.id {
             return;
         }
@@ -196,36 +199,36 @@ impl Desk {
                 pending.attempt += 1;
                 let id = self.id(ticket, pending.attempt);
                 pending.ask = Arc::new(Ask { id, ..(*pending.ask).clone() });
-                book.settled.extend(before.map(|entry| (reply.id, entry)));
-                drop(book);
+                state.settled.extend(before.map(|entry| (reply.id, entry)));
+                drop(state);
                 self.complain(format!("from {}: {error}", short(&reply.from)));
                 return self.wake.notify_one();
             }
         };
-        if let Some(Pending { entry, reply: waiting, .. }) = book.pending.remove(&ticket) {
-            book.settled.extend(entry.map(|entry| (reply.id, entry)));
+        if let Some(Pending { entry, reply: waiting, .. }) = state.pending.remove(&ticket) {
+            state.settled.extend(entry.map(|entry| (reply.id, entry)));
             // Given up in this moment: nobody wants it.
             let _ = waiting.send(answer);
         }
-        drop(book);
+        drop(state);
         self.wake.notify_one();
     }
 
     pub(super) fn complain(&self, reason: String) {
-        let mut book = self.book();
-        if book.signs.refused.len() < MOST_NOTES {
-            book.signs.refused.push(reason);
+        let mut state = self.state();
+        if state.signs.refused.len() < MOST_NOTES {
+            state.signs.refused.push(reason);
         }
     }
 
     pub(super) fn note_trouble(&self, trouble: String) {
-        let mut book = self.book();
-        book.signs.had_trouble.get_or_insert_with(|| trouble.clone());
-        book.signs.trouble = Some(trouble);
+        let mut state = self.state();
+        state.signs.had_trouble.get_or_insert_with(|| trouble.clone());
+        state.signs.trouble = Some(trouble);
     }
 
     pub(super) fn note_health(&self) {
-        self.book().signs.trouble = None;
+        self.state().signs.trouble = None;
     }
 }
 
