@@ -117,7 +117,7 @@ impl fmt::Display for FloorSource {
 }
 
 /// How much of a forecast rests on one finished run.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct HistoryShare {
     /// The run's name.

@@ -6,6 +6,7 @@ mod audit;
 
 use std::{future::Future as _, path::Path, pin::pin, sync::Arc, task::Poll, time::Duration};
 
+use scalerl_curve::HistoryEntry;
 use scalerl_engine::{
     Deadlines, Devices, EngineError, Phrases, Run, RunEnd, Settings, Simulated, fake, never, run,
 };
@@ -32,6 +33,8 @@ pub(crate) struct Rig {
     pub(crate) trainer_fails_at: Option<u64>,
     pub(crate) evaluation_prompts: u64,
     pub(crate) deadlines: Deadlines,
+    /// Finished runs that forecasts learn from.
+    pub(crate) history: Vec<HistoryEntry>,
 }
 
 pub(crate) const PROMPTS: u64 = 50;
@@ -50,6 +53,7 @@ impl Rig {
             trainer_fails_at: None,
             evaluation_prompts: 6,
             deadlines: Deadlines::default(),
+            history: Vec::new(),
         }
     }
 
@@ -126,6 +130,7 @@ impl Rig {
             verdicts_at_once: 5,
             deadlines: self.deadlines,
             now: 1_000_000.0,
+            history: self.history.clone().into(),
         }
     }
 
