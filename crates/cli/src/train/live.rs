@@ -253,7 +253,8 @@ fn learned(history: &HistoryUse) -> String {
     let (weight, runs) = (100.0 * history.weight, history.runs);
     let first = history.heaviest.first().filter(|share| share.weight >= 0.005);
     let most = first.map(|share| format!(", most on {}", share.name)).unwrap_or_default();
-    format!("; {weight:.0} % rests on {runs} finished runs{most}")
+    let runs = if runs == 1 { "1 finished run".into() } else { format!("{runs} finished runs") };
+    format!("; {weight:.0} % rests on {runs}{most}")
 }
 
 /// Why a run ended, for a reader.
