@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
 }
 
 /// The library in the user's data folder.
-fn usual_file() -> Result<PathBuf, BadInput> {
+pub(crate) fn usual_file() -> Result<PathBuf, BadInput> {
     let absolute =
         |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let data = absolute("XDG_DATA_HOME").or(absolute("HOME").map(|home| home.join(".local/share")));

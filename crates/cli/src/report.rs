@@ -64,7 +64,7 @@ struct Findings {
 
 impl Findings {
     fn of(story: &Story) -> Self {
-        let fits = rayon::join(|| curve::fit(story), || halftime::test(&story.points, story.axis));
+        let fits = rayon::join(|| curve::fit(story), || halftime::test(story));
         Self { fit: fits.0, half_time: fits.1, forecasts: forecasts::check(story) }
     }
 }

@@ -11,11 +11,13 @@ mod back;
 pub(crate) mod cluster;
 mod conduct;
 pub(crate) mod environment;
+mod history;
 pub(crate) mod live;
 mod material;
 mod place;
 mod plan;
 pub(crate) mod policy;
+mod provenance;
 pub(crate) mod rendering;
 mod servers;
 
@@ -66,6 +68,10 @@ pub(crate) struct Args {
     /// Say what would happen: model, memory, tokens per step, time; train nothing.
     #[arg(long)]
     dry_run: bool,
+    /// Forecast from this run's own points alone: finished runs of the same weights and evaluation,
+    /// beside it and in the library of `scalerl history`, are not learned from.
+    #[arg(long, conflicts_with = "resume")]
+    no_history: bool,
     /// auto, cpu, cuda or cuda:N.
     #[arg(long, default_value = "auto")]
     device: String,
@@ -120,14 +126,26 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let renderer = Renderer::load(&recipe, &policy.folder)?;
     let kept = problems.record.clone();
     let material = material::render(problems, &renderer, &recipe)?;
+    let provenance = provenance::of(&policy, &recipe, &material.evaluation_sets)?;
+    let history = match (&args.resume, args.no_history) {
+        (None, false) => history::gather(place.path(), &provenance)?,
+        _ => Vec::new(),
+    };
     if let Some(target) = args.from {
         back::go_back(place.path(), target)?;
     }
-    let folder = place.enter(&recipe, &environment(device))?;
+    let folder = place.enter(&recipe, &environment(device, provenance))?;
     material::record(&kept, &record)?;
     policy.record(folder.path())?;
+    if args.resume.is_none() {
+        folder.write_history(&history)?;
+    }
+    let history = folder.history()?;
     say_advice(&recipe, &mut std::io::stderr())?;
     writeln!(std::io::stderr(), "run folder: {}", folder.path().display())?;
+    if !history.is_empty() {
+        writeln!(std::io::stderr(), "{}", history::sentence(&history))?;
+    }
     // Ranks have a GPU each; one more is nobody's to take.
     let generator_device = match &lead.ranks {
         Some(_) => device,
@@ -146,6 +164,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         device_name: &args.device,
         generator_device,
         lead,
+        history,
     };
     let end = conduct(parts)?;
     if let Device::Cuda(_) = device {

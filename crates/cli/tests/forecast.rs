@@ -53,18 +53,20 @@ fn fit_prints_a_table_the_verdict_and_a_chart() {
     insta::assert_snapshot!(words, @r"
     scalerl-8b: pass_rate by gpu_hours, 40 points to 16k GPU-hours
 
-      ceiling        0.614 [0.593, 0.653]
-      steepness      1.767 [1.180, 2.215]
-      midpoint       2.51k [1.93k, 3.48k]
-      floor          0.396 (fitted)
-      fit            marginal, rmse 0.0048
-      at 32k (2×)    0.610 [0.594, 0.627]
-      at 160k (10×)  0.612 [0.582, 0.643]
+      ceiling        0.609 [0.599, 0.628]
+      steepness      1.853 [1.439, 2.230]
+      midpoint       2.44k [2.06k, 2.91k]
+      floor          0.395 (fitted)
+      fit            mixture, rmse 0.0041
+      at 32k (2×)    0.607 [0.594, 0.622]
+      at 160k (10×)  0.609 [0.590, 0.631]
 
-      2× more compute buys +0.005 [-0.006, 0.018], which may be nothing.
+      2× more compute buys +0.004 [-0.005, 0.015], which may be nothing.
+      Buying more than 0.01: 2× the compute may (13 %), 10× the compute may (28 %).
       Verdict: bounded. The ceiling is bounded by these points: judge more compute by the forecast.
-      0.600 was reached at 12.3k GPU-hours.
+      0.600 was reached at 12k GPU-hours.
       0.900 lies above the ceiling.
+      One evaluation of 16k samples is known to ±0.006 (90 %) by counting, ±0.004 on fixed prompts; two of them tell 0.005 apart.
     ");
     assert!(outcome.out.contains('●'), "a chart of the points");
 }

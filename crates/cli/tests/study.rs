@@ -248,9 +248,18 @@ fn predictions_are_kept_by_run_and_made_from_folders_or_from_the_small_files() {
         assert_eq!(outcome.code, 0, "{}", outcome.err);
         fs::read_to_string(folder.path().join(out)).unwrap()
     };
+    // Without --out nothing is written.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_scalerl"));
+    let before = fs::read_dir(folder.path()).unwrap().count();
+    let outcome = finish({
+        command.args(["predictions", "out"]).current_dir(folder.path());
+        command
+    });
+    assert!(outcome.out.contains("From half of the compute, 5 runs"), "{}", outcome.out);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), before);
     let page = predictions("out", "a.md");
-    assert!(page.contains("- All, 5 runs: mean absolute error 0.0"), "{page}");
-    assert!(page.contains("| authors' grid fit | 5 |"), "{page}");
+    assert!(page.contains("- From half of the compute, 5 runs: mean absolute error 0.0"), "{page}");
+    assert!(page.contains("| authors' grid | 5 |"), "{page}");
     assert!(page.contains("| study/alternating-s1 | simulated |"), "{page}");
     // The small files alone, as they are committed.
     let kept = folder.path().join("results/first");

@@ -117,7 +117,7 @@ impl fmt::Display for FloorSource {
 }
 
 /// How much of a forecast rests on one finished run.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct HistoryShare {
     /// The run's name.
@@ -169,7 +169,8 @@ impl Fit {
 
     /// Share of the forecast that rests on finished runs, 0 without any.
     pub fn history_weight(&self) -> f64 {
-        self.history.iter().map(|share| share.weight).sum()
+        // Not `sum`: that of nothing is -0.
+        self.history.iter().fold(0.0, |sum, share| sum + share.weight)
     }
 }
 
@@ -316,7 +317,12 @@ impl Solved {
     fn stated_ceiling(&self, verdict: Verdict, reached: f64) -> Ceiling {
         let Estimate { value, low, high } = self.ceiling;
         let bounded = verdict == Verdict::Bounded;
-        let low = if verdict == Verdict::Falling { low } else { low.max(reached) };
+        let low = match verdict {
+            Verdict::Falling => low,
+            // A run that has not moved is where it is.
+            Verdict::Flat => low.max(self.fitted.last().copied().unwrap_or(reached)),
+            _ => low.max(reached),
+        };
         Ceiling { value: value.max(low), low, high: bounded.then_some(high), bounded }
     }
 

@@ -55,6 +55,12 @@ pub enum Mismatch {
 }
 
 impl Provenance {
+    /// Is it known of both runs that they started from one model and are measured on one
+    /// evaluation? What is taken without being asked for must be known.
+    pub fn is_known_same(&self, other: &Self) -> bool {
+        self.model.is_some() && self.evaluation.is_some() && self == other
+    }
+
     /// What speaks against taking one run as history of the other; what is not known does not.
     pub fn mismatch(&self, other: &Self) -> Option<Mismatch> {
         let differs = |a: &Option<String>, b: &Option<String>| {
@@ -82,6 +88,9 @@ pub struct HistoryEntry {
     /// Its seed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
+    /// When it ended, Unix time in seconds: the latest runs count first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<f64>,
     /// Points behind it.
     pub points: usize,
     /// Compute of the last of them.
@@ -161,6 +170,7 @@ impl HistoryEntry {
             provenance: Provenance::default(),
             recipe: None,
             seed: None,
+            finished_at: None,
             points: unit.len(),
             last_compute: series.last_compute(),
             range,
@@ -181,6 +191,12 @@ impl HistoryEntry {
     #[must_use]
     pub fn with_recipe(self, recipe: impl Into<String>, seed: u64) -> Self {
         Self { recipe: Some(recipe.into()), seed: Some(seed), ..self }
+    }
+
+    /// The same with the time of its end.
+    #[must_use]
+    pub fn with_end(self, finished_at: f64) -> Self {
+        Self { finished_at: Some(finished_at), ..self }
     }
 
     /// Does this entry hold the very points of `series`? A run is not its own history.
@@ -244,6 +260,21 @@ impl HistoryEntry {
             tails: tails.try_into().ok()?,
         })
     }
+}
+
+/// The latest of `entries`, each run once, as many as a forecast uses; the latest last. Those that
+/// do not say when they ended count as the oldest.
+pub fn latest(mut entries: Vec<HistoryEntry>) -> Vec<HistoryEntry> {
+    let ended = |entry: &HistoryEntry| entry.finished_at.unwrap_or(f64::NEG_INFINITY);
+    entries.sort_by(|a, b| ended(b).total_cmp(&ended(a)));
+    let mut kept: Vec<HistoryEntry> = Vec::new();
+    for entry in entries {
+        if kept.len() < MOST_HISTORY && !kept.iter().any(|known| known.measured == entry.measured) {
+            kept.push(entry);
+        }
+    }
+    kept.reverse();
+    kept
 }
 
 /// A run of the same recipe with another seed, as a forecast.
@@ -359,6 +390,23 @@ mod tests {
         assert_eq!(known.mismatch(&of(None, Some("x"))), None);
         assert_eq!(known.mismatch(&of(Some("b"), Some("x"))), Some(Mismatch::Model));
         assert_eq!(known.mismatch(&of(Some("a"), Some("y"))), Some(Mismatch::Evaluation));
+    }
+
+    #[test]
+    fn the_latest_runs_are_kept_each_once() {
+        let made = HistoryEntry::summarise("a", &run(40)).unwrap();
+        let entry = |i: usize| HistoryEntry {
+            name: format!("run-{i}"),
+            measured: vec![(Compute(1.0), i as f64)],
+            ..made.clone().with_end(i as f64)
+        };
+        let mut entries: Vec<HistoryEntry> = (0..30).map(entry).collect();
+        entries.extend((20..30).map(entry));
+        entries.push(HistoryEntry { finished_at: None, ..entry(99) });
+        let kept = latest(entries);
+        let names: Vec<&str> = kept.iter().map(|entry| entry.name.as_str()).collect();
+        let wanted: Vec<String> = (6..30).map(|i| format!("run-{i}")).collect();
+        assert_eq!(names, wanted);
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub use compare::{
 pub use compute::Compute;
 pub use fit::{Ceiling, Estimate, Fit, FitError, Floor, FloorSource, HistoryShare, fit};
 pub use forecast::{Forecast, MoreCompute, Outlook, Promise, Target};
-pub use history::{HistoryEntry, Mismatch, Provenance, Twin, twins};
+pub use history::{HistoryEntry, Mismatch, Provenance, Twin, latest, twins};
 pub use law::{PowerLaw, Sigmoid};
 pub use noise::{FIXED_PROMPTS, Resolution};
 pub use options::{FitOptions, FloorChoice, Method, OptionError, Warmup};

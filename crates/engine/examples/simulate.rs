@@ -61,6 +61,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             verdicts_at_once: 16,
             deadlines: Deadlines::default(),
             now: 0.0,
+            history: Arc::default(),
         },
         generator: Arc::new(fake::FakeGenerator::new(2, Duration::from_millis(900))),
         trainer: Simulated::new(fake::FakeTrainer::new(), move || training_time.draw()),

@@ -1,17 +1,25 @@
 //! The live forecast: refits the curve after each evaluation.
 
-use scalerl_curve::{Compute, FitOptions, fit};
-use scalerl_journal::{Axis, EvaluationPoint, ForecastReport};
+use scalerl_curve::{Compute, Fit, FitOptions, HistoryEntry, fit};
+use scalerl_journal::{Axis, EvaluationPoint, ForecastReport, HistoryUse};
 use scalerl_recipe as recipe;
 use scalerl_rollout::PolicyVersion;
 
 /// "What would twice the compute buy?"
 const FACTOR: f64 = 2.0;
 
-/// What the points so far say; `None` while there are too few of them, or no compute yet.
-pub(crate) fn forecast(points: &[EvaluationPoint], axis: Axis) -> Option<ForecastReport> {
+/// Finished runs that a report names.
+const NAMED_RUNS: usize = 3;
+
+/// What the points so far say in the light of finished runs; `None` while there are too few of
+/// them, or no compute yet.
+pub(crate) fn forecast(
+    points: &[EvaluationPoint],
+    axis: Axis,
+    history: &[HistoryEntry],
+) -> Option<ForecastReport> {
     let series = EvaluationPoint::series(points, axis).ok()?;
-    let found = fit(&series, &FitOptions::default()).ok()?;
+    let found = fit(&series, &FitOptions { history, ..FitOptions::default() }).ok()?;
     let last = points.last()?;
     let compute = last.compute(axis);
     let (gain, ahead) = (found.gain(FACTOR), found.forecast(Compute(compute * FACTOR)));
@@ -24,8 +32,17 @@ pub(crate) fn forecast(points: &[EvaluationPoint], axis: Axis) -> Option<Forecas
         at_twice: (ahead.value, ahead.low, ahead.high),
         ceiling: (found.ceiling.value, found.ceiling.low, found.ceiling.high),
         verdict: found.verdict,
+        history: history_use(&found),
     };
     is_finite(&report).then_some(report)
+}
+
+fn history_use(found: &Fit) -> Option<HistoryUse> {
+    (!found.history.is_empty()).then(|| HistoryUse {
+        runs: found.history.len(),
+        weight: found.history_weight(),
+        heaviest: found.history.iter().take(NAMED_RUNS).cloned().collect(),
+    })
 }
 
 /// A number that is not finite cannot be written down as JSON.

@@ -1,7 +1,8 @@
 //! What a run is given beside its recipe, and numbers derived from both once.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use scalerl_curve::HistoryEntry;
 use scalerl_recipe::{LengthControl, Recipe};
 use scalerl_rollout::{
     AnswerEnd, EvaluationSet, GroupId, Intake, Interruption, Prompt, SampleRequest, Sampling,
@@ -88,6 +89,8 @@ pub struct Settings {
     pub deadlines: Deadlines,
     /// Unix time at the start of this session, in seconds.
     pub now: f64,
+    /// Finished runs of the same model and evaluation that forecasts learn from.
+    pub history: Arc<[HistoryEntry]>,
 }
 
 impl Settings {
@@ -206,6 +209,7 @@ mod tests {
             verdicts_at_once: 1,
             deadlines: Deadlines::default(),
             now: 0.0,
+            history: Arc::default(),
         }
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use rig::{Rig, audit, digest};
+use scalerl_curve::HistoryEntry;
 use scalerl_engine::{Deadlines, EngineError, fake, never};
 use scalerl_journal::{Fate, Reading, Status, StopReason, What};
 use scalerl_rollout::{GeneratorError, TrainerError};
@@ -466,4 +467,58 @@ fn fitting_commands_read_the_folder_of_a_killed_and_resumed_run() {
     assert_eq!(axis("gpu_hours"), ours(|point| point.gpu_hours));
     assert_eq!(axis("tokens"), ours(|point| point.tokens as f64));
     assert_eq!(axis("flops"), ours(|point| point.flops));
+}
+
+/// What a run of this rig teaches when it is over.
+fn taught(points: &[scalerl_journal::EvaluationPoint], name: &str) -> HistoryEntry {
+    let series =
+        scalerl_journal::EvaluationPoint::series(points, scalerl_journal::Axis::Steps).unwrap();
+    HistoryEntry::summarise(name, &series).unwrap()
+}
+
+#[test]
+fn forecasts_learn_from_finished_runs_and_say_how_much() {
+    let rig = |seed: &str| {
+        let mut rig = Rig::pipeline(1).with(&[
+            seed,
+            "budget.steps=60",
+            "evaluation.every_steps=3",
+            "evaluation.generations=16",
+        ]);
+        rig.evaluation_prompts = 24;
+        rig
+    };
+    let forecasts = |rig: &Rig| {
+        let folder = folder();
+        let path = folder.path().join("run");
+        rig.run(&path);
+        let reading = audit(&path, 1);
+        let made: Vec<_> = reading.forecasts().cloned().collect();
+        (reading.points(), made)
+    };
+    let (points, alone) = forecasts(&rig("seed=1"));
+    assert!(alone.iter().all(|report| report.history.is_none()));
+    let mut second = rig("seed=2");
+    let (_, without) = forecasts(&second);
+    second.history = vec![taught(&points, "first")];
+    let (_, with) = forecasts(&second);
+    let middle = with.len() / 2;
+    let history = with[middle].history.as_ref().unwrap();
+    assert_eq!((history.runs, history.heaviest[0].name.as_str()), (1, "first"));
+    assert!(history.weight > 0.5, "{history:?}");
+    let width = |report: &scalerl_journal::ForecastReport| report.at_twice.2 - report.at_twice.1;
+    assert!(width(&with[middle]) < width(&without[middle]));
+    // A history of another ceiling loses its say once the run has passed it.
+    let low: Vec<_> = points
+        .iter()
+        .map(|point| scalerl_journal::EvaluationPoint {
+            pass_rate: 0.1 + 0.2 * point.pass_rate,
+            ..point.clone()
+        })
+        .collect();
+    second.history = vec![taught(&low, "wrong")];
+    let (_, wrong) = forecasts(&second);
+    let (last, own) = (wrong.last().unwrap(), without.last().unwrap());
+    assert!(last.history.as_ref().unwrap().weight < 0.05, "{last:?}");
+    assert!((last.at_twice.0 - own.at_twice.0).abs() < 0.02, "{last:?} {own:?}");
 }

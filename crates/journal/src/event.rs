@@ -8,7 +8,7 @@
 //!
 //! A new field gets a default, a changed meaning a new [`FORMAT`].
 
-use scalerl_curve::Verdict;
+use scalerl_curve::{HistoryShare, Verdict};
 use scalerl_rollout::{Draw, GroupId, PolicyVersion, PromptId, StepReport};
 use serde::{Deserialize, Serialize};
 
@@ -235,6 +235,20 @@ pub struct ForecastReport {
     pub ceiling: (f64, f64, Option<f64>),
     /// What the fit is worth.
     pub verdict: Verdict,
+    /// What finished runs had to do with it; `None` where there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<HistoryUse>,
+}
+
+/// How much of a forecast rests on finished runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HistoryUse {
+    /// Runs that it could learn from.
+    pub runs: usize,
+    /// Share of the forecast that rests on them, in [0, 1].
+    pub weight: f64,
+    /// The heaviest of them.
+    pub heaviest: Vec<HistoryShare>,
 }
 
 /// Why a run ended in order.

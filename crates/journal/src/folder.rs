@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use scalerl_curve::{HistoryEntry, Provenance};
 use scalerl_rollout::{GroupId, PolicyVersion};
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +15,7 @@ use crate::{
     checkpoint::Checkpoints,
     durable::{create_folder, remove_unfinished, write_json, write_whole},
     error::JournalError,
+    library::{Library, text_of},
     log::has_events,
     points::{EvaluationPoint, append_point, write_points},
     samples::{Sample, write_samples},
@@ -54,7 +56,13 @@ pub struct Environment {
     pub machine: String,
     /// Versions of libraries that numbers depend on.
     pub libraries: BTreeMap<String, String>,
+    /// Hashes of the starting weights and of the evaluation: runs that share both can learn from
+    /// each other.
+    #[serde(flatten)]
+    pub provenance: Provenance,
 }
+
+const HISTORY: &str = "history.jsonl";
 
 /// The folder of one run. Holding one made by [`RunFolder::create`] or [`RunFolder::claim`] is
 /// the right to write.
@@ -161,6 +169,17 @@ impl RunFolder {
             write_whole(&kept, before.as_bytes())?;
         }
         write_whole(&path, recipe.as_bytes())
+    }
+
+    /// Keeps the finished runs that forecasts learn from, so that a resumed run makes the same.
+    pub fn write_history(&self, entries: &[HistoryEntry]) -> Result<(), JournalError> {
+        let path = self.path.join(HISTORY);
+        write_whole(&path, &text_of(entries, &path)?)
+    }
+
+    /// The finished runs that its forecasts learn from.
+    pub fn history(&self) -> Result<Vec<HistoryEntry>, JournalError> {
+        Library::new(self.path.join(HISTORY)).entries()
     }
 
     /// An existing run, for reading.

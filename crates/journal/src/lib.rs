@@ -4,6 +4,7 @@
 //! RUN/
 //!   recipe.toml        the resolved recipe             written once, whole
 //!   environment.json   program, commit, devices        written once, whole
+//!   history.jsonl      finished runs that its forecasts learn from   written once, whole
 //!   events.jsonl       everything that happened        appended, one line per event
 //!   points.jsonl       evaluations, as `scalerl fit` reads them   derived from the events
 //!   points.SET.jsonl   the same for every other evaluation set
@@ -43,7 +44,8 @@ mod sign;
 pub use checkpoint::{Checkpoint, Checkpoints, Damaged, Draft};
 pub use error::JournalError;
 pub use event::{
-    BatchReport, Event, Fate, ForecastReport, GroupReport, PassAt, SetReport, StopReason, What,
+    BatchReport, Event, Fate, ForecastReport, GroupReport, HistoryUse, PassAt, SetReport,
+    StopReason, What,
 };
 pub use fleet::{FleetChange, FleetMember, FleetState, FleetTable};
 pub use folder::{Environment, RunFolder};

@@ -7,7 +7,7 @@
 //! Not here: where the file is (the command line knows), and what an entry says (`curve`).
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::ErrorKind,
     path::{Path, PathBuf},
 };
@@ -49,7 +49,7 @@ impl Library {
 
     /// Every entry, oldest first; none where there is no file yet.
     pub fn entries(&self) -> Result<Vec<HistoryEntry>, JournalError> {
-        let text = match fs::read_to_string(&self.path) {
+        let text = match scalerl_files::read_to_string(&self.path, scalerl_files::DOCUMENT) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(JournalError::io("read", &self.path)(error)),
@@ -106,22 +106,23 @@ impl Library {
         let before = entries.len();
         let outcome = act(&mut entries);
         if entries.len() != before {
-            write_whole(&self.path, &self.text(&entries)?)?;
+            write_whole(&self.path, &text_of(&entries, &self.path)?)?;
         }
         Ok(outcome)
     }
+}
 
-    fn text(&self, entries: &[HistoryEntry]) -> Result<Vec<u8>, JournalError> {
-        let mut text = Vec::new();
-        for entry in entries {
-            serde_json::to_writer(&mut text, entry).map_err(|error| JournalError::BadFile {
-                path: self.path.clone(),
-                problem: error.to_string(),
-            })?;
-            text.push(b'\n');
-        }
-        Ok(text)
+/// Entries as lines.
+pub(crate) fn text_of(entries: &[HistoryEntry], path: &Path) -> Result<Vec<u8>, JournalError> {
+    let mut text = Vec::new();
+    for entry in entries {
+        serde_json::to_writer(&mut text, entry).map_err(|error| JournalError::BadFile {
+            path: path.to_owned(),
+            problem: error.to_string(),
+        })?;
+        text.push(b'\n');
     }
+    Ok(text)
 }
 
 /// Does this text look like a library rather than a log?
@@ -132,6 +133,8 @@ pub fn is_library(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use scalerl_curve::{Compute, Point, Series};
 
     use super::*;

@@ -71,13 +71,9 @@ pub struct Summary {
 }
 
 impl Reading {
-    /// Reads a folder; a torn last line and unfinished checkpoints are passed over.
-    pub fn load(path: &Path) -> Result<Self, JournalError> {
-        let folder = RunFolder::open(path)?;
-        let recipe = folder.recipe();
-        let text = scalerl_files::read_to_string(&recipe, DOCUMENT)
-            .map_err(JournalError::io("read", &recipe))?;
-        let environment = folder.environment();
+    /// What the run in a folder ran on, without the rest.
+    pub fn environment_of(path: &Path) -> Result<Environment, JournalError> {
+        let environment = RunFolder::open(path)?.environment();
         let bytes = match scalerl_files::read(&environment, DOCUMENT) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -86,9 +82,19 @@ impl Reading {
             }
             Err(error) => return Err(JournalError::io("read", environment)(error)),
         };
-        let environment = serde_json::from_slice(&bytes).map_err(|error| {
-            JournalError::BadFile { path: environment, problem: error.to_string() }
-        })?;
+        serde_json::from_slice(&bytes).map_err(|error| JournalError::BadFile {
+            path: environment,
+            problem: error.to_string(),
+        })
+    }
+
+    /// Reads a folder; a torn last line and unfinished checkpoints are passed over.
+    pub fn load(path: &Path) -> Result<Self, JournalError> {
+        let folder = RunFolder::open(path)?;
+        let recipe = folder.recipe();
+        let text = scalerl_files::read_to_string(&recipe, DOCUMENT)
+            .map_err(JournalError::io("read", &recipe))?;
+        let environment = Self::environment_of(path)?;
         Ok(Self {
             name: folder.name(),
             recipe: text,

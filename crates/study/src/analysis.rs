@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! run ──whole fit──> A, B, C_mid          ──┐ spread between seeds
-//!  └──first half──> forecast of the end   ──┴──> margins
+//!  └──first half──> forecast of the end   ──┴──> margins     (with runs that had ended by then)
 //! variant = all points of its runs ──fit──> A, B, C_mid, at the shared A again ──> verdict
 //! ```
 //!
@@ -10,6 +10,9 @@
 //! more: a lead whose cause is open must show in the measured ends too. Where
 //! some variant has two seeds or more, a difference must also exceed the margin between runs
 //! ([`Spread::margin`]); where none has, [`Margins`] is empty and a verdict rests on single runs.
+//!
+//! Curves that are compared are fitted by their own points alone: a history shared between variants
+//! would make them alike.
 //!
 //! Runs that failed are left out of the fits. Runs that still go on are in, so a table made on the
 //! way is provisional, and says so.
@@ -26,6 +29,7 @@ use serde::Serialize;
 
 use crate::{
     Budget,
+    history::{Finished, finished, known_at},
     margin::Spread,
     prediction::{Ending, FITTED_SHARE, Prediction, fit_until},
     record::RunRecord,
@@ -127,8 +131,9 @@ pub struct Margins {
 impl Analysis {
     /// Fits and compares; `order` has the variants, base first.
     pub fn of(records: Vec<RunRecord>, order: &[String], budget: Budget) -> Self {
+        let finished = finished(&records);
         let runs: Vec<RunAnalysis> =
-            records.into_par_iter().map(|record| RunAnalysis::of(record, budget)).collect();
+            records.par_iter().map(|record| RunAnalysis::of(record, &finished, budget)).collect();
         let variants: Vec<VariantAnalysis> =
             order.par_iter().filter_map(|name| VariantAnalysis::of(name, &runs)).collect();
         let base = order.first().and_then(|base| variants.iter().position(|v| v.name == *base));
@@ -226,14 +231,16 @@ impl Analysis {
 }
 
 impl RunAnalysis {
-    fn of(record: RunRecord, budget: Budget) -> Self {
+    fn of(record: &RunRecord, finished: &[Finished<'_>], budget: Budget) -> Self {
         let axis = budget.axis;
         let series = record.series(axis).ok();
-        let end = series.as_ref().and_then(|series| end_of(&record, series, budget));
+        let end = series.as_ref().and_then(|series| end_of(record, series, budget));
         let fits = series.as_ref().zip(end).map(|(series, end)| {
             let cut = end * FITTED_SHARE;
             let whole = fit(series, &FitOptions::default()).ok();
-            (whole, fit_until(series, &FitOptions::default(), cut).ok(), cut)
+            let history = known_at(finished, record, record.measured_at(axis, cut));
+            let options = FitOptions { history: &history, ..FitOptions::default() };
+            (whole, fit_until(series, &options, cut).ok(), cut)
         });
         let (whole, half, cut) = fits.unwrap_or((None, None, Compute::ZERO));
         let ending = series
@@ -245,6 +252,7 @@ impl RunAnalysis {
             Prediction::read(half, &computes)
         });
         let (name, variant) = (record.meta.run.clone(), record.meta.variant.clone());
+        let record = record.clone();
         Self { name, variant, record, series, whole, half, prediction, ending }
     }
 }

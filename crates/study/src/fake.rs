@@ -156,6 +156,7 @@ fn evaluate(
             at_twice: (twice, twice - 0.02, twice + 0.02),
             ceiling: (law.ceiling, law.ceiling - 0.02, None),
             verdict: Verdict::NotBounded,
+            history: None,
         }),
     )?;
     Ok(())

@@ -21,6 +21,7 @@ mod error;
 pub mod export;
 pub mod fake;
 mod file;
+pub mod history;
 pub mod ledger;
 pub mod margin;
 mod plan;

@@ -5,7 +5,7 @@
 
 use std::{fs, path::Path};
 
-use scalerl_curve::{HistoryEntry, PointsError, Provenance, Series};
+use scalerl_curve::{Compute, HistoryEntry, PointsError, Provenance, Series};
 use scalerl_journal::{Axis, EvaluationPoint, ForecastReport, Ledger, Reading, StopReason, What};
 use serde::{Deserialize, Serialize};
 
@@ -145,6 +145,7 @@ impl RunRecord {
             device_hours: reading.history.ledger().device_hours(),
             seed: seed_of(&recipe),
             recorded,
+            provenance: environment.provenance.clone(),
             ..RunMeta::default()
         };
         Ok(Self { meta, points })
@@ -168,12 +169,21 @@ impl RunRecord {
         self.points.last()?.at
     }
 
+    /// When the last evaluation up to `compute` was made.
+    pub fn measured_at(&self, axis: Axis, compute: Compute) -> Option<f64> {
+        self.points.iter().rfind(|point| Compute(point.compute(axis)) <= compute)?.at
+    }
+
     /// What it teaches later runs; `None` before its end, or with too few points.
     pub fn history_entry(&self) -> Option<HistoryEntry> {
         let meta = &self.meta;
         let series = self.series(self.axis()).ok().filter(|_| meta.is_finished)?;
         let entry = HistoryEntry::summarise(&self.name(), &series).ok()?;
         let entry = entry.with_provenance(meta.provenance.clone());
+        let entry = match self.ended_at() {
+            Some(at) => entry.with_end(at),
+            None => entry,
+        };
         Some(match self.recipe() {
             Some(recipe) => entry.with_recipe(recipe, meta.seed),
             None => entry,

@@ -188,7 +188,11 @@ pub(crate) fn result(
         history_weight: fit.history_weight(),
         history: fit.history.clone(),
         twins: twins(options.history, loaded, &forecasts),
-        cuts: if wanted.has_cuts { scalerl_curve::other_cuts(series, options) } else { Vec::new() },
+        cuts: if wanted.has_cuts && fit.verdict != Verdict::Flat {
+            scalerl_curve::other_cuts(series, options)
+        } else {
+            Vec::new()
+        },
         notes: loaded.run.notes.clone(),
         drawn: wanted.is_drawn.then(|| figures::run(name, fit, &forecasts)),
         labels: loaded.labels(),

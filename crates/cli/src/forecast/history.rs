@@ -13,7 +13,7 @@ use anyhow::Result;
 use rayon::prelude::*;
 use scalerl_curve::{HistoryEntry, Mismatch, Provenance, Series, ValueRange};
 use scalerl_ingest::{IngestError, Request, Run};
-use scalerl_journal::{Library, is_library};
+use scalerl_journal::{Library, Reading, is_library};
 use scalerl_study::record::{self, RunRecord};
 
 use super::options::CurveOptions;
@@ -41,7 +41,24 @@ pub(crate) fn load(options: &CurveOptions) -> Result<Vec<HistoryEntry>> {
         }
         entries.extend(found);
     }
-    Ok(comparable(entries, &options.provenance.provenance()))
+    Ok(comparable(entries, &own_provenance(options)))
+}
+
+/// What the user says of the runs that are forecast; else what their folders say, where they agree.
+fn own_provenance(options: &CurveOptions) -> Provenance {
+    let stated = options.provenance.provenance();
+    let recorded = options.files.iter().filter_map(|file| Reading::environment_of(file).ok());
+    let mut recorded: Vec<Provenance> =
+        recorded.map(|environment| environment.provenance).collect();
+    recorded.dedup();
+    let recorded = match &recorded[..] {
+        [one] => one.clone(),
+        _ => Provenance::default(),
+    };
+    Provenance {
+        model: stated.model.or(recorded.model),
+        evaluation: stated.evaluation.or(recorded.evaluation),
+    }
 }
 
 /// Leaves out runs that say they are of another model or evaluation, and says so.
@@ -94,8 +111,7 @@ pub(crate) fn entries_of(
 }
 
 fn is_library_file(path: &Path) -> bool {
-    let is_small = path.metadata().is_ok_and(|m| m.is_file() && m.len() <= LARGEST_LIBRARY);
-    is_small && std::fs::read_to_string(path).is_ok_and(|text| is_library(&text))
+    scalerl_files::read_to_string(path, LARGEST_LIBRARY).is_ok_and(|text| is_library(&text))
 }
 
 fn of_records(records: &[RunRecord]) -> Vec<HistoryEntry> {

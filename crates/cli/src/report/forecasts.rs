@@ -220,6 +220,7 @@ mod tests {
             at_twice: (0.55, 0.54, 0.6),
             ceiling: (0.7, 0.6, None),
             verdict: Verdict::Bounded,
+            history: None,
         };
         let found = checked(&report(12), &points);
         assert!((found.measured.unwrap() - 0.54).abs() < 1e-12);

@@ -6,11 +6,12 @@
 
 use rayon::prelude::*;
 use scalerl_curve::{
-    Backtest, Compute, Fit, FitError, FitOptions, Method, Series, Skipped, Verdict,
+    Backtest, Compute, Fit, FitError, FitOptions, HistoryEntry, Method, Series, Skipped, Verdict,
 };
 use scalerl_journal::{Axis, EvaluationPoint};
 use serde::Serialize;
 
+use super::story::Story;
 use crate::forecast::words;
 
 /// Share of the compute that is fitted.
@@ -62,9 +63,20 @@ pub(crate) struct HalfTime {
 }
 
 /// Runs the test; the sentence says why there is none.
-pub(crate) fn test(points: &[EvaluationPoint], axis: Axis) -> Result<HalfTime, String> {
+pub(crate) fn test(story: &Story) -> Result<HalfTime, String> {
+    // What the run's own forecasts learned from; a file that cannot be read does not keep the rest
+    // from being reported.
+    let history = story.folder.history().unwrap_or_default();
+    tested(&story.points, story.axis, &history)
+}
+
+fn tested(
+    points: &[EvaluationPoint],
+    axis: Axis,
+    history: &[HistoryEntry],
+) -> Result<HalfTime, String> {
     let series = EvaluationPoint::series(points, axis).map_err(|error| error.to_string())?;
-    let options = FitOptions::default();
+    let options = FitOptions { history, ..FitOptions::default() };
     // The farthest horizon is the last point.
     let backtest = |method, part| {
         let options = FitOptions { method, ..options };
@@ -227,7 +239,8 @@ mod tests {
     #[test]
     fn a_run_that_follows_the_law_is_forecast_better_than_by_its_last_value() {
         let law = Sigmoid { floor: 0.3, ceiling: 0.8, steepness: 1.5, midpoint: Compute(15.0) };
-        let test = test(&points(40, |step| law.value_at(Compute(step))), Axis::Steps).unwrap();
+        let test =
+            tested(&points(40, |step| law.value_at(Compute(step))), Axis::Steps, &[]).unwrap();
         assert_eq!((test.fitted_points, test.later_points), (21, 20));
         let names: Vec<&str> = test.guesses.iter().map(|guess| guess.name).collect();
         assert_eq!(names, ["sigmoid", "power law", "last value stays"]);
@@ -240,7 +253,7 @@ mod tests {
     #[test]
     fn a_run_that_stops_rising_at_half_time_is_said_to_have_fooled_the_fit() {
         let value = |step: f64| 0.2 + 0.02 * step.min(20.0);
-        let test = test(&points(40, value), Axis::Steps).unwrap();
+        let test = tested(&points(40, value), Axis::Steps, &[]).unwrap();
         let sentences = test.sentences();
         assert!(sentences[0].contains("too high"), "{sentences:?}");
         assert!(sentences[1].contains("Nearer came: last value stays"), "{sentences:?}");
@@ -248,8 +261,8 @@ mod tests {
 
     #[test]
     fn a_run_without_enough_evaluations_gets_a_reason() {
-        let reason = test(&points(3, |_| 0.4), Axis::Steps).unwrap_err();
+        let reason = tested(&points(3, |_| 0.4), Axis::Steps, &[]).unwrap_err();
         assert_eq!(reason, "2 evaluations, a fit needs 3");
-        assert_eq!(test(&[], Axis::Steps).unwrap_err(), "no points");
+        assert_eq!(tested(&[], Axis::Steps, &[]).unwrap_err(), "no points");
     }
 }

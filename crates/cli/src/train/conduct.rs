@@ -5,6 +5,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use scalerl_curve::HistoryEntry;
 use scalerl_engine::{
     Deadlines, Devices, EngineError, OwnThread, Run, RunEnd, Settings, on_signals,
 };
@@ -52,6 +53,8 @@ pub(super) struct Parts<'a> {
     /// As the user named it, for processes that are started.
     pub(super) device_name: &'a str,
     pub(super) lead: Lead,
+    /// Finished runs that forecasts learn from.
+    pub(super) history: Vec<HistoryEntry>,
 }
 
 /// CPU threads of generator and trainer: all for both where they take turns.
@@ -280,7 +283,7 @@ async fn engage<G: Generator, T: Trainer>(
     devices: Devices,
     fleet: Option<mpsc::UnboundedReceiver<FleetChange>>,
 ) -> Result<RunEnd> {
-    let Parts { folder, recipe, policy, renderer, material, .. } = parts;
+    let Parts { folder, recipe, policy, renderer, material, history, .. } = parts;
     let Rendered { prompts, evaluation_sets, grader, .. } = material;
     let one_token = SequenceSize { tokens: 1, scored: 1 };
     let settings = Settings {
@@ -293,6 +296,7 @@ async fn engage<G: Generator, T: Trainer>(
         verdicts_at_once: material::judges(),
         deadlines: Deadlines::default(),
         now: now(),
+        history: history.into(),
     };
     let (tell, mut events) = mpsc::unbounded_channel();
     let mut live = live::Live::new(&recipe.budget);

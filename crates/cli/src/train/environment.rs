@@ -2,6 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use scalerl_curve::Provenance;
 use scalerl_journal::Environment;
 use scalerl_model::device;
 use scalerl_model::tch::Device;
@@ -11,7 +12,7 @@ pub(crate) fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
-pub(crate) fn environment(device: Device) -> Environment {
+pub(crate) fn environment(device: Device, provenance: Provenance) -> Environment {
     let found = device::open();
     let torch = found.torch_version.clone().unwrap_or_else(|| "unknown".to_owned());
     Environment {
@@ -25,6 +26,7 @@ pub(crate) fn environment(device: Device) -> Environment {
         }],
         machine: machine(),
         libraries: [("libtorch".to_owned(), torch)].into(),
+        provenance,
     }
 }
 

@@ -9,7 +9,9 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use scalerl_journal::{BadSign, Event, ForecastReport, Ledger, SetReport, StopReason, What};
+use scalerl_journal::{
+    BadSign, Event, ForecastReport, HistoryUse, Ledger, SetReport, StopReason, What,
+};
 use scalerl_recipe::Budget;
 use scalerl_rollout::GroupId;
 use serde_json::Value;
@@ -266,11 +268,21 @@ fn set(set: &SetReport) -> String {
 fn forecast(report: &ForecastReport) -> String {
     let (gain, low, high) = report.gain;
     let (at, at_low, at_high) = report.at_twice;
+    let learned = report.history.as_ref().map(learned).unwrap_or_default();
     format!(
         "            2x compute buys {gain:+.3} [{low:+.3}, {high:+.3}]: {at:.3} [{at_low:.3}, \
-         {at_high:.3}] ({})",
+         {at_high:.3}] ({}{learned})",
         report.verdict
     )
+}
+
+/// How much of a forecast rests on finished runs, and on which most.
+fn learned(history: &HistoryUse) -> String {
+    let (weight, runs) = (100.0 * history.weight, history.runs);
+    let first = history.heaviest.first().filter(|share| share.weight >= 0.005);
+    let most = first.map(|share| format!(", most on {}", share.name)).unwrap_or_default();
+    let runs = if runs == 1 { "1 finished run".into() } else { format!("{runs} finished runs") };
+    format!("; {weight:.0} % rests on {runs}{most}")
 }
 
 /// Why a run ended, for a reader.

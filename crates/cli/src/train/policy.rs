@@ -65,6 +65,11 @@ impl Policy {
         Ok(Self { folder: std::path::absolute(&self.folder)?, random: self.random })
     }
 
+    /// Seed of weights that are drawn and not read.
+    pub(crate) fn random(&self) -> Option<u64> {
+        self.random
+    }
+
     /// Finds the model; makes it and warms it up where the recipe says so.
     pub(crate) fn prepare(recipe: &Recipe, device: Device) -> Result<Self> {
         if recipe.warm_up.examples == WarmUpExamples::None {

@@ -225,6 +225,7 @@ impl Writer<'_> {
                 at_twice: (value + 0.05, value, value + 0.1),
                 ceiling: (0.7, 0.6, None),
                 verdict: Verdict::NotBounded,
+                history: None,
             }));
         }
     }

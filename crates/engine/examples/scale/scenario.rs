@@ -193,6 +193,7 @@ fn settings(scenario: &Scenario, recipe: Recipe) -> Settings {
         verdicts_at_once: 256,
         deadlines: Deadlines { generate: Duration::from_hours(10), ..Deadlines::default() },
         now: 0.0,
+        history: std::sync::Arc::default(),
     }
 }
 

@@ -87,10 +87,11 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     /// Fits on a thread of its own kind: a fit takes up to a second of a processor.
     fn start_forecast(&mut self) {
         let axis = axis_of(&self.settings.recipe.budget.axis);
-        let points = self.points.clone();
+        let (points, history) = (self.points.clone(), self.settings.history.clone());
         self.progress.is_forecasting = true;
         self.work.spawn(async move {
-            let fitted = tokio::task::spawn_blocking(move || forecast(&points, axis)).await;
+            let fitted =
+                tokio::task::spawn_blocking(move || forecast(&points, axis, &history)).await;
             match fitted {
                 Ok(report) => Done::Forecast(report),
                 Err(error) => std::panic::resume_unwind(error.into_panic()),

@@ -6,6 +6,7 @@ mod audit;
 
 use std::{future::Future as _, path::Path, pin::pin, sync::Arc, task::Poll, time::Duration};
 
+use scalerl_curve::HistoryEntry;
 use scalerl_engine::{
     Deadlines, Devices, EngineError, Phrases, Run, RunEnd, Settings, Simulated, fake, never, run,
 };
@@ -33,6 +34,8 @@ pub(crate) struct Rig {
     pub(crate) trainer_refuses: fake::Refuses,
     pub(crate) evaluation_prompts: u64,
     pub(crate) deadlines: Deadlines,
+    /// Finished runs that forecasts learn from.
+    pub(crate) history: Vec<HistoryEntry>,
 }
 
 pub(crate) const PROMPTS: u64 = 50;
@@ -52,6 +55,7 @@ impl Rig {
             trainer_refuses: fake::Refuses::Nothing,
             evaluation_prompts: 6,
             deadlines: Deadlines::default(),
+            history: Vec::new(),
         }
     }
 
@@ -129,6 +133,7 @@ impl Rig {
             verdicts_at_once: 5,
             deadlines: self.deadlines,
             now: 1_000_000.0,
+            history: self.history.clone().into(),
         }
     }
 

@@ -1,31 +1,21 @@
 //! From run records to rows of the ledger: each forecast as it could have been made at the time.
 //!
-//! History of a forecast are the runs that had finished when its last point was measured, started
-//! from the same model and were measured on the same evaluation ([`Provenance`]); a run of which
-//! that is not known has none, and is none.
+//! History of a forecast are the comparable runs that had finished when its last point was measured
+//! (`history.rs`).
 
 use rayon::prelude::*;
-use scalerl_curve::{
-    Compute, FitOptions, HistoryEntry, Method, Provenance, Rival, Series, Verdict,
-    history::MOST_HISTORY,
-};
+use scalerl_curve::{Compute, FitOptions, HistoryEntry, Method, Rival, Series, Verdict};
 
 use super::{LeftOut, Row};
 use crate::{
     date,
+    history::{Finished, finished, known_at},
     prediction::{Ending, FITTED_SHARE, Prediction, fit_until},
     record::RunRecord,
 };
 
 /// Shares of the compute that are fitted, and of which part the end is then forecast.
 const SHARES: [(f64, f64); 3] = [(0.25, 0.5), (FITTED_SHARE, 1.0), (0.75, 1.0)];
-
-/// A finished run that later ones may learn from.
-struct Finished<'r> {
-    record: &'r RunRecord,
-    ended_at: f64,
-    entry: HistoryEntry,
-}
 
 /// One forecast to be made.
 struct Question<'r> {
@@ -43,13 +33,7 @@ struct Question<'r> {
 /// Rows of many runs, fitted on all cores, and the runs that have none. Sweeps count: they are
 /// runs like any other.
 pub fn rows(records: &[RunRecord]) -> (Vec<Row>, Vec<LeftOut>) {
-    let finished: Vec<Finished<'_>> = records
-        .par_iter()
-        .filter_map(|record| {
-            let (ended_at, entry) = (record.ended_at()?, record.history_entry()?);
-            Some(Finished { record, ended_at, entry })
-        })
-        .collect();
+    let finished = finished(records);
     let outcomes: Vec<Result<Vec<Row>, LeftOut>> =
         records.par_iter().map(|record| rows_of(record, &finished)).collect();
     let (mut rows, mut left_out) = (Vec::new(), Vec::new());
@@ -89,22 +73,8 @@ impl<'r> Question<'r> {
         let end = whole.last_compute() * of;
         let series = whole.until(end).ok_or("nothing was measured")?;
         let ending = Ending::of(&series, cut).ok_or("nothing in its second half")?;
-        let fitted = record.points.iter().rfind(|point| Compute(point.compute(axis)) <= cut);
-        let asked_at = fitted.and_then(|point| point.at);
+        let asked_at = record.measured_at(axis, cut);
         Ok(Self { record, fraction, series, cut, ending, asked_at })
-    }
-
-    /// The latest comparable runs that had finished by then, the latest last.
-    fn history(&self, finished: &[Finished<'_>]) -> Vec<HistoryEntry> {
-        let Some(asked_at) = self.asked_at else { return Vec::new() };
-        let mut known: Vec<&Finished<'_>> = finished
-            .iter()
-            .filter(|one| one.ended_at <= asked_at && one.record.meta != self.record.meta)
-            .filter(|one| are_comparable(&one.entry.provenance, &self.record.meta.provenance))
-            .collect();
-        known.sort_by(|a, b| a.ended_at.total_cmp(&b.ended_at));
-        let latest = &known[known.len().saturating_sub(MOST_HISTORY)..];
-        latest.iter().map(|one| one.entry.clone()).collect()
     }
 
     fn predict(&self, options: &FitOptions<'_>) -> Result<Prediction, String> {
@@ -129,7 +99,7 @@ impl<'r> Question<'r> {
     }
 
     fn row(&self, finished: &[Finished<'_>]) -> Result<Row, String> {
-        let history = self.history(finished);
+        let history = known_at(finished, self.record, self.asked_at);
         let alone = FitOptions::default();
         let ours = self.predict(&FitOptions { history: &history, ..alone })?;
         let without = self.predict(&alone)?;
@@ -179,9 +149,4 @@ impl<'r> Question<'r> {
             recorded_high: recorded.map(|twice| twice.2),
         })
     }
-}
-
-/// Known to have started from one model and to be measured on one evaluation.
-fn are_comparable(a: &Provenance, b: &Provenance) -> bool {
-    a.model.is_some() && a.evaluation.is_some() && a == b
 }

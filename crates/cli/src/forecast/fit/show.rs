@@ -57,11 +57,11 @@ fn history(run: &RunResult) -> Option<String> {
     } else {
         ""
     };
-    Some(format!(
-        "{:.0} % of the forecast rests on {} finished runs{on}.{warning}",
-        100.0 * weight,
-        run.history.len(),
-    ))
+    let runs = match run.history.len() {
+        1 => "1 finished run".to_owned(),
+        count => format!("{count} finished runs"),
+    };
+    Some(format!("{:.0} % of the forecast rests on {runs}{on}.{warning}", 100.0 * weight))
 }
 
 pub(crate) fn write(out: &mut dyn Write, results: &[RunResult]) -> Result<()> {
@@ -120,11 +120,19 @@ fn write_run(out: &mut dyn Write, run: &RunResult) -> Result<()> {
     Ok(())
 }
 
+/// A run that has not moved shows no ceiling.
+fn stated_ceiling(run: &RunResult) -> String {
+    match run.verdict {
+        Verdict::Flat => format!("none to be seen: flat at {:.3}", run.ceiling.low),
+        _ => words::ceiling(&run.ceiling),
+    }
+}
+
 /// Names and values of what a fit found.
 fn parameters(run: &RunResult) -> Vec<(String, String)> {
     let floor = format!("{:.3} ({})", run.floor.value, run.floor.source);
     let pairs = [
-        ("ceiling", words::ceiling(&run.ceiling)),
+        ("ceiling", stated_ceiling(run)),
         ("steepness", words::interval(run.steepness.value, run.steepness.low, run.steepness.high)),
         ("midpoint", words::computes(&run.midpoint)),
         ("floor", floor),
@@ -152,7 +160,7 @@ pub(crate) fn summary_rows(results: &[RunResult]) -> Vec<Vec<String>> {
         vec![
             run.name.clone(),
             run.points.to_string(),
-            words::ceiling(&run.ceiling),
+            stated_ceiling(run),
             words::interval(run.steepness.value, run.steepness.low, run.steepness.high),
             words::computes(&run.midpoint),
             doubled.map_or_else(String::new, |f| words::interval(f.value, f.low, f.high)),
