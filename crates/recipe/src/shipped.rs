@@ -22,6 +22,7 @@ macro_rules! shipped {
 pub const RECIPES: &[Shipped] = shipped![
     "scalerl",
     "quickstart",
+    "first-run",
     "minimax-m1",
     "magistral",
     "dapo-qwen2.5",
