@@ -35,6 +35,8 @@ use text::{Choice, quoted};
 
 /// Problems whose tokens are counted; evenly spread over the data.
 const MEASURED: usize = 2_000;
+/// And as many of the longest.
+const LONGEST: usize = 20;
 /// Of English and mathematics, for most tokenizers: on the safe side.
 const CHARACTERS_PER_TOKEN: usize = 3;
 /// What a chat template adds, about.
@@ -206,8 +208,7 @@ fn facts(
         }
         None => estimate(text),
     };
-    let measured: Vec<&Problem> =
-        problems.iter().step_by(problems.len().div_ceil(MEASURED)).collect();
+    let measured = measured(&problems);
     let prompt = |problem: &&Problem| match &renderer {
         Some(renderer) => renderer.render(problem).map(|prompt| prompt.token_ids.len()),
         None => Ok(estimate(&problem.text()) + TEMPLATE_TOKENS),
@@ -229,6 +230,14 @@ fn facts(
         model: model.map(|model| model.facts),
         machine,
     })
+}
+
+/// An even spread over the data, and the longest, which decide what fits.
+fn measured(problems: &[Problem]) -> Vec<&Problem> {
+    let spread = problems.iter().step_by(problems.len().div_ceil(MEASURED));
+    let mut by_length: Vec<&Problem> = problems.iter().collect();
+    by_length.sort_by_key(|problem| std::cmp::Reverse(problem.text().len()));
+    spread.chain(by_length.into_iter().take(LONGEST)).collect()
 }
 
 fn head(args: &Args, path: &Path) -> Vec<String> {

@@ -21,6 +21,8 @@ mod grade;
 mod guides;
 #[cfg(feature = "train")]
 mod init;
+#[cfg(feature = "train")]
+mod interrupt;
 mod predictions;
 mod progress;
 mod recipe;

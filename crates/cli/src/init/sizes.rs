@@ -130,7 +130,8 @@ fn thinking(facts: &Facts) -> (u64, String) {
     match quantile(&facts.solutions, 0.95) {
         Some(tokens) => {
             let wanted = up_to(tokens as u64 * 3 / 2, 64).clamp(128, most);
-            (wanted, format!("95 % of the solutions have at most {tokens}"))
+            let cut = if wanted < tokens as u64 { "; cut to what is affordable here" } else { "" };
+            (wanted, format!("95 % of the solutions have at most {tokens}{cut}"))
         }
         None if is_cpu => (256, "no solutions to measure; what a CPU can bear".into()),
         None => (1024, "no solutions to measure: raise it if many are interrupted".into()),
