@@ -22,6 +22,10 @@ mod grade;
 #[cfg(all(test, feature = "train"))]
 mod guides;
 mod history;
+#[cfg(feature = "train")]
+mod init;
+#[cfg(feature = "train")]
+mod interrupt;
 mod predictions;
 mod progress;
 mod recipe;
@@ -49,6 +53,9 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Write a recipe for data of your own: columns, verifier, lengths and budgets, with reasons.
+    #[cfg(feature = "train")]
+    Init(init::Args),
     /// Fit the compute-performance curve of one or more runs and forecast from it.
     Fit(forecast::fit::Args),
     /// Compare runs: a higher ceiling, a better efficiency, or no difference to be seen.
@@ -106,6 +113,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let mut out = std::io::stdout().lock();
     let outcome = match cli.command {
+        #[cfg(feature = "train")]
+        Command::Init(args) => init::run(&args, &mut out),
         Command::Fit(args) => forecast::fit::run(&args, &mut out),
         Command::Compare(args) => forecast::compare::run(&args, &mut out),
         Command::Backtest(args) => forecast::backtest::run(&args, &mut out),

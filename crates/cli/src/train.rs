@@ -30,7 +30,7 @@ use scalerl_engine::RunEnd;
 use scalerl_journal::{RunFolder, StopReason};
 use scalerl_model::tch::Device;
 use scalerl_model::{device, shim};
-use scalerl_recipe::GeneratorChoice;
+use scalerl_recipe::{GeneratorChoice, Recipe, Resolved};
 
 use crate::failure::BadInput;
 use crate::generator::Role;
@@ -65,13 +65,16 @@ pub(crate) struct Args {
     /// optimizer.lr may then be changed with --set.
     #[arg(long, value_name = "STEP", requires = "resume")]
     from: Option<back::Target>,
-    /// Say what would happen: model, memory, tokens per step, time; train nothing.
+    /// Say what would happen: verifier, memory, time, cost; train nothing.
     #[arg(long)]
     dry_run: bool,
     /// Forecast from this run's own points alone: finished runs of the same weights and evaluation,
     /// beside it and in the library of `scalerl history`, are not learned from.
     #[arg(long, conflicts_with = "resume")]
     no_history: bool,
+    /// With --dry-run: what an hour of one device costs, in any currency.
+    #[arg(long, value_name = "PRICE", requires = "dry_run", value_parser = crate::status::price)]
+    price_per_hour: Option<f64>,
     /// auto, cpu, cuda or cuda:N.
     #[arg(long, default_value = "auto")]
     device: String,
@@ -85,8 +88,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         None => resolve(&args.recipes, &args.set)?,
     };
     if args.dry_run {
-        say_advice(&recipe, out)?;
-        return plan::print(&recipe, device, out);
+        return dry_run(args, &recipe, device, out);
     }
     let lead = match Part::of(&recipe)? {
         Part::Lead(lead) => lead,
@@ -102,12 +104,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
             return Role { url, name, token, own_name, device, patience: PATIENCE }.play();
         }
     };
-    let has_end = recipe.budget.has_limit() || recipe.stopping.target.is_some();
-    if !has_end && recipe.stopping.forecast_gain.is_none() {
-        return Err(BadInput::new("the recipe has no end: [budget] and [stopping] are unset")
-            .hint("--set budget.steps=100, budget.device_hours=…, or stopping.forecast_gain=0.005")
-            .into());
-    }
+    check_end(&recipe)?;
     if lead.generators > 0 {
         // Known before anything is spent.
         cluster::redis(&recipe)?;
@@ -121,7 +118,14 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let problems = material::read(&recipe, &record)?;
     let policy = match Policy::recorded(place.path()) {
         Some(policy) => policy,
-        None => Policy::prepare(&recipe, device)?,
+        None => match Policy::prepare(&recipe, device)? {
+            Some(policy) => policy,
+            None => {
+                let line =
+                    "stopped in the warm-up, which is saved; the same command goes on with it";
+                return Ok(writeln!(out, "{line}")?);
+            }
+        },
     };
     let renderer = Renderer::load(&recipe, &policy.folder)?;
     let kept = problems.record.clone();
@@ -190,6 +194,33 @@ impl Drop for UndoStart {
             let _ = writeln!(std::io::stderr(), "{error}");
         }
     }
+}
+
+/// Says what a run would be; refuses what `run` would refuse.
+fn dry_run(args: &Args, recipe: &Resolved, device: Device, out: &mut dyn Write) -> Result<()> {
+    check_end(recipe)?;
+    if recipe.cluster.generators > 0 {
+        cluster::redis(recipe)?;
+    }
+    if args.resume.is_none() {
+        Place::new(args.run.as_deref(), recipe, &args.recipes)?;
+    }
+    say_advice(recipe, out)?;
+    let is_shared = generator_device(&args.device, device) == device;
+    let own_devices = if is_shared { 1.0 } else { 2.0 };
+    let machine = plan::Machine { device, own_devices, price_per_hour: args.price_per_hour };
+    plan::print(recipe, &machine, out)
+}
+
+/// Refuses a run that would never end.
+fn check_end(recipe: &Recipe) -> Result<()> {
+    let has_end = recipe.budget.has_limit() || recipe.stopping.target.is_some();
+    if !has_end && recipe.stopping.forecast_gain.is_none() {
+        return Err(BadInput::new("the recipe has no end: [budget] and [stopping] are unset")
+            .hint("--set budget.steps=100, budget.device_hours=…, or stopping.forecast_gain=0.005")
+            .into());
+    }
+    Ok(())
 }
 
 const GIB: f64 = (1_u64 << 30) as f64;

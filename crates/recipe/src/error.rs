@@ -49,13 +49,13 @@ pub enum RecipeError {
     #[error("{place}: not valid TOML: {message}")]
     Syntax { place: Place, message: String },
     /// A key the schema does not have.
-    #[error("{place}: unknown key `{key}`{}", suggest(nearest.as_deref()))]
-    UnknownKey { place: Place, key: String, nearest: Option<Box<str>>, known: Vec<String> },
+    #[error("{place}: unknown key `{key}`{}", suggest(nearest))]
+    UnknownKey { place: Place, key: String, nearest: Vec<String>, known: Vec<String> },
     /// A value of the wrong kind.
     #[error("{place}: `{key}` must be {expected}, found {found}")]
     WrongType { place: Place, key: String, expected: String, found: String },
     /// A word that is none of the choices.
-    #[error("{place}: `{key}` cannot be \"{found}\"{}", suggest(nearest.as_deref()))]
+    #[error("{place}: `{key}` cannot be \"{found}\"{}", suggest(nearest.as_slice()))]
     UnknownChoice {
         place: Place,
         key: String,
@@ -73,15 +73,19 @@ pub enum RecipeError {
     #[error("--set {text}: {reason}")]
     BadOverride { text: String, reason: String },
     /// Neither a shipped recipe nor a file.
-    #[error("there is no recipe `{name}`{}", suggest(nearest.as_deref()))]
+    #[error("there is no recipe `{name}`{}", suggest(nearest.as_slice()))]
     UnknownRecipe { name: String, nearest: Option<Box<str>>, known: Vec<String> },
     /// A recipe that extends itself, by whatever detour.
     #[error("recipes extend each other in a circle: {}", chain.join(" → "))]
     ExtendsLoop { chain: Vec<String> },
 }
 
-fn suggest(nearest: Option<&str>) -> String {
-    nearest.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
+fn suggest(nearest: &[impl fmt::Display]) -> String {
+    let names: Vec<String> = nearest.iter().map(|name| format!("`{name}`")).collect();
+    if names.is_empty() {
+        return String::new();
+    }
+    format!("; did you mean {}?", names.join(" or "))
 }
 
 impl RecipeError {

@@ -7,7 +7,7 @@ use std::{
 
 use scalerl_recipe::{
     Kl, LengthControl, Override, Place, Recipe, Resolved, Source, Surrogate, diff, reference_page,
-    shipped::RECIPES,
+    shipped::{EXAMPLES, RECIPES},
 };
 
 fn load(name: &str) -> Resolved {
@@ -40,6 +40,18 @@ fn every_recipe_in_the_folder_is_shipped() {
                 let name = format!("{prefix}{}", path.file_stem().unwrap().to_str().unwrap());
                 assert!(RECIPES.iter().any(|recipe| recipe.name == name), "{name} is not shipped");
             }
+        }
+    }
+}
+
+#[test]
+fn every_example_is_shipped_under_its_path() {
+    for entry in fs::read_dir(repository().join("examples")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|ending| ending == "toml") {
+            let name = format!("examples/{}", path.file_stem().unwrap().to_str().unwrap());
+            assert!(!load(&name).description.is_empty(), "{name}");
+            assert!(EXAMPLES.iter().any(|example| example.name == name), "{name} is not shipped");
         }
     }
 }

@@ -201,7 +201,8 @@ fn by_dataset(datasets: &[Dataset], training: Vec<Problem>) -> Result<Pool, Data
     Pool::try_new(sets)
 }
 
-fn problems_of(dataset: &Dataset, recipe: &Recipe) -> Result<Vec<Problem>, ProblemsError> {
+/// Reads or makes the problems of one data set.
+pub fn problems_of(dataset: &Dataset, recipe: &Recipe) -> Result<Vec<Problem>, ProblemsError> {
     let name = &dataset.name;
     let limit = dataset.limit.map(|limit| limit as usize);
     match &dataset.source {

@@ -117,6 +117,7 @@ pub(super) fn after(
         resume: Some(end.folder.clone()),
         from: Some(Target::Best),
         dry_run: false,
+        price_per_hour: None,
         no_history: args.no_history,
         device: args.device.clone(),
     }))

@@ -78,6 +78,15 @@ impl WarmUpLine {
         Self { screen, steps, started: Instant::now(), last_loss: f64::NAN }
     }
 
+    /// Where an earlier process has left it.
+    pub(crate) fn say_resumed(&self, step: u64) {
+        self.screen.say(&format!("going on with the warm-up after step {step}"));
+    }
+
+    pub(crate) fn say_stopping(&self) {
+        self.screen.say("asked to stop: saving the warm-up");
+    }
+
     pub(crate) fn show(&mut self, metrics: &Value) {
         let step = metrics["step"].as_u64().unwrap_or_default();
         self.last_loss = metrics["loss"].as_f64().unwrap_or(f64::NAN);
@@ -198,6 +207,10 @@ impl Live {
     fn position(&self, step: u64) -> String {
         let Some(steps) = self.budget.steps else { return format!("{step:>5}") };
         let width = steps.to_string().len();
+        // A run that was asked for fewer steps than it has done is not "9 of 5".
+        if step > steps {
+            return format!("{step:>width$} (budget {steps})");
+        }
         format!("{step:>width$} of {steps}")
     }
 
@@ -304,6 +317,13 @@ pub(crate) fn reason(reason: StopReason) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_step_is_counted_beyond_the_budget() {
+        let live = Live::new(&Budget { steps: Some(5), ..Budget::default() });
+        assert_eq!(live.position(5), "5 of 5");
+        assert_eq!(live.position(9), "9 (budget 5)");
+    }
 
     #[test]
     fn a_reason_is_told_in_full_once_and_then_by_its_count() {

@@ -10,6 +10,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -29,6 +30,7 @@ use scalerl_task::synthetic::{END, START, Synthetic, THINK_CLOSE, THINK_OPEN};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::BadInput;
+use crate::interrupt::Interrupt;
 use crate::train::live::WarmUpLine;
 
 /// In the run's folder.
@@ -70,11 +72,12 @@ impl Policy {
         self.random
     }
 
-    /// Finds the model; makes it and warms it up where the recipe says so.
-    pub(crate) fn prepare(recipe: &Recipe, device: Device) -> Result<Self> {
+    /// Finds the model; makes it and warms it up where the recipe says so. `None` where the warm-up was
+    /// asked to stop.
+    pub(crate) fn prepare(recipe: &Recipe, device: Device) -> Result<Option<Self>> {
         if recipe.warm_up.examples == WarmUpExamples::None {
             let start = Self::start(recipe, &place(recipe).join("new"))?;
-            return start.fitting(device);
+            return start.fitting(device).map(Some);
         }
         let place = place(recipe);
         if !matches!(recipe.model.weights, Weights::New { .. }) {
@@ -92,9 +95,11 @@ impl Policy {
         let finished = place.join("sft").join("model");
         if !finished.join("config.json").is_file() {
             let start = Self::start(recipe, &place.join("new"))?.fitting(device)?;
-            warm_up(recipe, &start, &place, device)?;
+            if warm_up(recipe, &start, &place, device)?.is_break() {
+                return Ok(None);
+            }
         }
-        Ok(Self { folder: finished, random: None })
+        Ok(Some(Self { folder: finished, random: None }))
     }
 
     /// The model before any warm-up, for a look at its shape; a new one is made in `aside`.
@@ -234,7 +239,13 @@ fn make(recipe: &Recipe, folder: &Path) -> Result<()> {
     Ok(fresh::write(folder, &shape, &tokens).map_err(|error| bad_model(&error))?)
 }
 
-fn warm_up(recipe: &Recipe, start: &Policy, place: &Path, device: Device) -> Result<()> {
+/// `Break` where someone has asked to stop; what was learned is saved.
+fn warm_up(
+    recipe: &Recipe,
+    start: &Policy,
+    place: &Path,
+    device: Device,
+) -> Result<ControlFlow<()>> {
     let settings = &recipe.warm_up;
     let train = if let WarmUpExamples::File { path } = &settings.examples {
         PathBuf::from(path)
@@ -275,12 +286,23 @@ fn warm_up(recipe: &Recipe, start: &Policy, place: &Path, device: Device) -> Res
         is_recomputing: recipe.model.activation_checkpointing,
     };
     let mut line = WarmUpLine::new(u64::from(settings.steps));
+    let interrupt = Interrupt::listen()?;
     let outcome = sft::run(&options, &place.join("sft"), device, true, &mut |progress| {
-        if let Progress::Line(metrics) = progress {
-            line.show(metrics);
+        match progress {
+            Progress::Line(metrics) => line.show(metrics),
+            Progress::Started { resumed_at: 0, .. } => {}
+            Progress::Started { resumed_at, .. } => line.say_resumed(*resumed_at),
         }
+        if interrupt.is_asked() {
+            line.say_stopping();
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
     });
-    outcome.map_err(crate::sft::failed)?;
+    let outcome = outcome.map_err(crate::sft::failed)?;
+    if outcome.is_none() || interrupt.is_asked() {
+        return Ok(ControlFlow::Break(()));
+    }
     line.finish();
-    Ok(())
+    Ok(ControlFlow::Continue(()))
 }

@@ -5,7 +5,7 @@ use std::process::{Child, Command};
 use scalerl_journal::{Status, StopReason, What};
 
 use crate::bench::{
-    Said, audit, events, files, folder, lines, reading, resume, said, train, wait_until,
+    Said, audit, events, files, folder, lines, reading, resume, said, scalerl, train, wait_until,
 };
 
 fn signal(child: &Child, name: &str) {
@@ -111,4 +111,68 @@ fn an_unstable_run_goes_back_to_its_best_checkpoint_at_half_the_rate_twice_at_mo
     assert_refused(&said(nowhere), &["no such checkpoint", "there are those of steps"]);
     // Without going back the rate stays.
     assert_refused(&said(resume("unstable", &["optimizer.lr=1e-3"])), &["optimizer.lr", "--from"]);
+}
+
+#[test]
+fn a_signal_in_the_warm_up_saves_it_and_the_same_command_goes_on() {
+    let set = ["warm_up.steps=100000", "output.folder=warm-asked"];
+    let mut child = train("scalerl", "after-asking", &set).spawn().unwrap();
+    let warm_up = folder().join("warm-asked/warm-up");
+    let metrics = || {
+        let found = std::fs::read_dir(&warm_up).ok()?.flatten().next()?;
+        let text = std::fs::read_to_string(found.path().join("sft/metrics.jsonl")).ok()?;
+        Some((found.path(), text.lines().count()))
+    };
+    wait_until(&mut child, "the warm-up", || metrics().is_some_and(|(_, steps)| steps >= 3));
+    signal(&child, "-INT");
+    let ended: Said = child.wait_with_output().unwrap().into();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.err.contains("asked to stop: saving the warm-up"), "{}", ended.err);
+    assert!(ended.out.contains("the same command goes on"), "{}", ended.out);
+    assert!(!folder().join("after-asking").exists(), "a run begins after its warm-up");
+    let (place, steps) = metrics().unwrap();
+    let saved = place.join(format!("sft/checkpoints/step-{steps:08}"));
+    assert!(saved.is_dir(), "nothing at {}", saved.display());
+
+    let mut child = train("scalerl", "after-asking", &set).spawn().unwrap();
+    wait_until(&mut child, "more of it", || metrics().is_some_and(|(_, more)| more > steps));
+    signal(&child, "-TERM");
+    let ended: Said = child.wait_with_output().unwrap().into();
+    let going = format!("going on with the warm-up after step {steps}\n");
+    assert!(ended.err.contains(&going), "{}", ended.err);
+}
+
+#[test]
+fn status_tells_alive_from_killed_with_time_left_and_cost_and_lists_a_folder() {
+    let set = ["budget.steps=100000", "output.checkpoint_every_steps=1000"];
+    let mut child = train("scalerl", "several/watched", &set).spawn().unwrap();
+    wait_until(&mut child, "some steps", || lines("several/watched") > 80);
+    let status = |arguments: &[&str]| {
+        let said = said(scalerl(&[&["status"], arguments].concat()));
+        assert_eq!(said.code, Some(0), "{said:?}");
+        said.out
+    };
+    let alive = status(&["several/watched", "--price-per-hour", "3.5"]);
+    for words in [" of 100000  ", "  alive\n", "left until budget.steps", "device-hours = "] {
+        assert!(alive.contains(words), "`{words}` is missing in: {alive}");
+    }
+    signal(&child, "-KILL");
+    child.wait().unwrap();
+    let killed = status(&["several/watched"]);
+    assert!(killed.contains("  killed\n"), "{killed}");
+    assert!(killed.contains("scalerl train --resume several/watched"), "{killed}");
+    assert!(killed.contains("forecast   at twice the compute"), "{killed}");
+
+    std::fs::create_dir_all(folder().join("several/broken")).unwrap();
+    for name in ["recipe.toml", "events.jsonl", "environment.json"] {
+        std::fs::write(folder().join("several/broken").join(name), "not one").unwrap();
+    }
+    let table = status(&["several"]);
+    let rows: Vec<&str> = table.lines().collect();
+    assert_eq!(rows.len(), 3, "{table}");
+    assert!(rows[1].contains("broken  unreadable: "), "{table}");
+    assert!(rows[2].contains("watched  killed"), "{table}");
+    let json: serde_json::Value = serde_json::from_str(&status(&["several", "--json"])).unwrap();
+    assert_eq!(json[1]["state"], "killed");
+    assert!(json[1]["left"]["seconds"].as_f64().unwrap() > 0.0, "{json}");
 }

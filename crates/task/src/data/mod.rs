@@ -18,7 +18,7 @@ pub use fingerprints::{Fingerprints, ProblemsChanged};
 pub use pool::{DataError, Pool};
 pub use read::{ReadError, Row, read_rows};
 pub use split::{HeldOut, SplitError};
-pub use template::TemplateError;
+pub use template::{TemplateError, column};
 
 pub(crate) use duplicates::without_measured;
 pub(crate) use pool::{Files, Set, read_problems};
