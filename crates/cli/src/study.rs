@@ -34,7 +34,7 @@ use crate::forecast::output::say;
 use outcome::Study;
 use race::Race;
 use supervise::{Ended, Supervisor};
-pub(crate) use tables::pipes;
+pub(crate) use tables::{axis_label, pipes};
 
 /// Options of `scalerl study`.
 #[derive(Debug, clap::Args)]
