@@ -38,6 +38,7 @@ pub(crate) use tables::{axis_label, pipes};
 
 /// Options of `scalerl study`.
 #[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub(crate) struct Args {
     /// A shipped study (leave-one-out, recipes, smoke, …) or a file.
     study: String,

@@ -139,6 +139,25 @@ fn a_race_that_was_stopped_or_killed_comes_to_the_same_decisions() {
 }
 
 #[test]
+fn two_that_look_after_one_race_come_to_the_same_decisions() {
+    let alone = folder(STUDY);
+    done(raced(alone.path(), &[]));
+    let shared = folder(STUDY);
+    let mut first = raced(shared.path(), &[]);
+    let first = first.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let begun = Instant::now();
+    while !shared.path().join("out/runs/base-s1/points.jsonl").exists() {
+        assert!(begun.elapsed() < Duration::from_mins(2), "waited in vain");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let second = finish(raced(shared.path(), &["--resume"]));
+    let first = first.wait_with_output().unwrap();
+    let err = String::from_utf8(first.stderr).unwrap();
+    assert!(first.status.success() && second.code == 0, "{err}\n{}", second.err);
+    assert_eq!(decisions(shared.path()), decisions(alone.path()), "{err}\n{}", second.err);
+}
+
+#[test]
 fn what_is_saved_can_go_to_more_seeds_of_those_that_went_on() {
     let worse = "[[variants]]\nchange = \"leave-one-out/bf16-head\"\n";
     let worse = |name: &str| format!("{worse}name = \"{name}\"\nset.optimizer.beta1 = 0.92\n");
