@@ -325,3 +325,25 @@ fn only_finished_runs_that_are_known_to_be_comparable_are_history() {
     assert!(history::in_folder(folder.path(), &Provenance::default()).is_empty());
     assert!(history::in_folder(&folder.path().join("none"), &own).is_empty());
 }
+
+#[test]
+fn forecasts_of_a_study_learn_from_its_finished_runs_and_its_comparisons_do_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = plan(STUDY);
+    let mut records = make(&plan, folder.path());
+    let weights = |records: &[RunRecord]| -> Vec<f64> {
+        let analysis = Analysis::of(records.to_vec(), &names(&plan), plan.budget);
+        assert!(analysis.runs.iter().all(|run| run.whole.as_ref().unwrap().history.is_empty()));
+        assert!(analysis.variants.iter().all(|variant| variant.fit.history.is_empty()));
+        analysis.runs.iter().map(|run| run.prediction.unwrap().history_weight).collect()
+    };
+    assert!(weights(&records).iter().all(|weight| *weight == 0.0), "not known to be comparable");
+    for record in &mut records {
+        record.meta.provenance =
+            Provenance { model: Some("m".into()), evaluation: Some("e".into()) };
+    }
+    // Simulated runs of a seed start together, an hour after those of the seed before.
+    for (weight, record) in weights(&records).iter().zip(&records) {
+        assert_eq!(*weight > 0.3, record.meta.seed > 1, "{}: {weight}", record.name());
+    }
+}
