@@ -29,7 +29,7 @@ test-generate: setup ## greedy continuations against transformers; MODEL=folder
 	out/venv/bin/python scripts/golden/greedy.py target/debug/scalerl $(MODEL)
 
 test-gpu: setup ## the tests that need a CUDA device; fails where there is none
-	SCALERL_REQUIRE_CUDA=1 cargo test --locked -p scalerl-model --test cuda -- --test-threads 1
+	SCALERL_REQUIRE_CUDA=1 cargo test --locked -p scalerl-generate --test cuda -- --test-threads 1
 	SCALERL_REQUIRE_CUDA=1 cargo test --locked -p scalerl-worker --test ranks one_rank_over_nccl
 	SCALERL_REQUIRE_CUDA=1 cargo test --locked -p scalerl-worker --test channel share_a_gpu
 	cargo build --release --locked -p scalerl

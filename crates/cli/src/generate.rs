@@ -7,10 +7,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use scalerl_generate::{Completion, Finish, Generator, GeneratorOptions, Interruption, Request};
 use scalerl_model::folder::Model;
-use scalerl_model::generate::{
-    Completion, Finish, Generator, GeneratorOptions, Interruption, Request,
-};
 use scalerl_model::hub;
 use scalerl_model::template::{ChatTemplate, Prompt};
 use scalerl_model::tokenizer::{Markers, Tokenizer};

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use scalerl_model::collective::{Token, Transport};
-use scalerl_model::device;
-use scalerl_model::tch::{Device, Kind};
 use scalerl_model::train::ComputeKind;
 use scalerl_recipe::{Recipe, Source};
+use scalerl_torch::collective::{Token, Transport};
+use scalerl_torch::device;
+use scalerl_torch::tch::{Device, Kind};
 use scalerl_worker::channel::WeightMember;
 use scalerl_worker::host::host;
 use scalerl_worker::options::{cache_after_exchange, generator_options, learner_options};

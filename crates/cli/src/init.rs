@@ -17,13 +17,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use scalerl_model::config::ModelConfig;
-use scalerl_model::tch::Device;
+use scalerl_model::hub;
 use scalerl_model::template::ChatTemplate;
 use scalerl_model::tokenizer::Markers;
-use scalerl_model::{device, hub, shim};
 use scalerl_recipe::{Recipe, Source};
 use scalerl_task::data::{ReadError, Row, column, read_rows};
 use scalerl_task::{Problem, problems_of};
+use scalerl_torch::tch::Device;
+use scalerl_torch::{device, shim};
 
 use crate::failure::BadInput;
 use crate::train::policy::bad_model;

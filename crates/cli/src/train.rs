@@ -28,9 +28,9 @@ use std::time::Duration;
 use anyhow::Result;
 use scalerl_engine::RunEnd;
 use scalerl_journal::{RunFolder, StopReason};
-use scalerl_model::tch::Device;
-use scalerl_model::{device, shim};
 use scalerl_recipe::{GeneratorChoice, Recipe, Resolved};
+use scalerl_torch::tch::Device;
+use scalerl_torch::{device, shim};
 
 use crate::failure::BadInput;
 use crate::generator::Role;

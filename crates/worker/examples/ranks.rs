@@ -16,9 +16,9 @@ use std::error::Error;
 
 use scalerl_model::bench::Shape;
 use scalerl_model::folder::Model;
-use scalerl_model::{device, shim};
 use scalerl_recipe::Recipe;
 use scalerl_rollout::{TrainBatch, TrainSequence, Trainer};
+use scalerl_torch::{device, shim};
 use scalerl_worker::ranks::{Deadlines, Launch, RankedTrainer, Team, follow};
 use scalerl_worker::{LocalTrainer, Shelf};
 use tch::{Device, Kind};

@@ -9,8 +9,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use scalerl_model::shim;
 use scalerl_rollout::{PolicyVersion, WeightHandle};
+use scalerl_torch::shim;
 use tch::{Device, Kind, TchError, Tensor};
 use thiserror::Error;
 

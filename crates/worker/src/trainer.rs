@@ -16,13 +16,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use scalerl_model::device;
 use scalerl_model::error::LoadError;
 use scalerl_model::folder::Model;
 use scalerl_model::train::Learner;
 use scalerl_model::train::checkpoint::{self, CheckpointError};
 use scalerl_recipe::Recipe;
 use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, Trainer, TrainerError, WeightHandle};
+use scalerl_torch::device;
 use serde_json::json;
 use tch::{TchError, Tensor};
 

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use scalerl_model::collective::{CollectiveError, Store, Token, Transport};
-use scalerl_model::device;
 use scalerl_rollout::PolicyVersion;
+use scalerl_torch::collective::{CollectiveError, Store, Token, Transport};
+use scalerl_torch::device;
 use scalerl_worker::channel::{
     ChannelEvent, ChannelOptions, Received, WeightChannel, WeightMember,
 };

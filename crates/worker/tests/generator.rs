@@ -7,8 +7,7 @@ mod tiny;
 use std::sync::Arc;
 use std::time::Duration;
 
-use scalerl_model::device;
-use scalerl_model::generate::CacheAfterExchange;
+use scalerl_generate::CacheAfterExchange;
 use scalerl_model::tokenizer::Tokenizer;
 use scalerl_objective::plan;
 use scalerl_recipe::Truncated;
@@ -17,6 +16,7 @@ use scalerl_rollout::{
     Interruption, PolicyVersion, Prompt, PromptId, RatioStats, Reward, Rollout, SampleRequest,
     Sampling, TrainBatch, TrainSequence, Trainer, WeightHandle,
 };
+use scalerl_torch::device;
 use scalerl_worker::{LocalGenerator, LocalTrainer, Shelf};
 use tiny::{END, folder, model, request, setup};
 

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use batches::{batch, model, model_of, recipe};
 use rustix::process::{Pid, Signal, kill_process};
-use scalerl_model::device;
 use scalerl_model::folder::Model;
 use scalerl_recipe::{Compute, Kl, RatioGrain, Recipe, Surrogate};
 use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, Trainer, TrainerError};
+use scalerl_torch::device;
 use scalerl_worker::ranks::{Deadlines, Launch, RankedTrainer, StoreHost, Team, follow};
 use scalerl_worker::{LocalTrainer, Shelf};
 use tch::{Device, Kind, Tensor};

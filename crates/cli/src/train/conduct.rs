@@ -11,11 +11,11 @@ use scalerl_engine::{
 };
 use scalerl_journal::{FleetChange, RunFolder};
 use scalerl_model::folder::Model;
-use scalerl_model::tch::{Device, Kind};
 use scalerl_model::train::ComputeKind;
 use scalerl_recipe::{GeneratorChoice, OffPolicy, Recipe, Resolved};
 use scalerl_rollout::{Generator, Trainer};
 use scalerl_task::Rendered;
+use scalerl_torch::tch::{Device, Kind};
 use scalerl_worker::flops::{SequenceSize, forward_flops};
 use scalerl_worker::options::{cache_after_exchange, generator_options, learner_options};
 use scalerl_worker::ranks::{RankedTrainer, Team};

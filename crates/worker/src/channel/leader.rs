@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use scalerl_model::collective::{Store, Token};
 use scalerl_rollout::PolicyVersion;
+use scalerl_torch::collective::{Store, Token};
 
 use super::round::Rounds;
 use super::{ChannelError, ChannelOptions};

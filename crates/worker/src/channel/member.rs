@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use scalerl_model::collective::{CollectiveError, Group, Store, Token, Transport};
-use scalerl_model::shim;
 use scalerl_rollout::{PolicyVersion, WeightHandle};
+use scalerl_torch::collective::{CollectiveError, Group, Store, Token, Transport};
+use scalerl_torch::shim;
 
 use super::notes::{self, Answer, Done, Go, Note, Offer};
 use super::{ChannelError, ChannelOptions};

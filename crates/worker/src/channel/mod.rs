@@ -28,7 +28,7 @@ mod round;
 
 use std::time::Duration;
 
-use scalerl_model::collective::Transport;
+use scalerl_torch::collective::Transport;
 use thiserror::Error;
 
 pub use leader::{ChannelEvent, MemberStatus, WeightChannel};
@@ -76,7 +76,7 @@ impl Default for ChannelOptions {
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum ChannelError {
     #[error(transparent)]
-    Collective(#[from] scalerl_model::collective::CollectiveError),
+    Collective(#[from] scalerl_torch::collective::CollectiveError),
     #[error("libtorch: {0}")]
     Torch(#[from] tch::TchError),
     /// The other end speaks another version.

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use scalerl_model::collective::{CollectiveError, Group, Store, Transport};
 use scalerl_rollout::PolicyVersion;
+use scalerl_torch::collective::{CollectiveError, Group, Store, Transport};
 
 use super::leader::ChannelEvent;
 use super::notes::{self, Answer, Done, Go, Note, Offer};

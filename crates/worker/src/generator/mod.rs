@@ -13,7 +13,7 @@
 //! leaves the reason behind, lets go of every answer it owes, and takes no more commands: every
 //! future resolves with that reason.
 //!
-//! Not here: batching and paging (`scalerl_model::generate`).
+//! Not here: batching and paging (`scalerl_generate`).
 
 mod thread;
 pub(crate) mod wording;
@@ -22,8 +22,8 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
+use scalerl_generate::{CacheAfterExchange, GeneratorOptions, PoolUsage};
 use scalerl_model::folder::Model;
-use scalerl_model::generate::{CacheAfterExchange, GeneratorOptions, PoolUsage};
 use scalerl_model::tokenizer::Tokenizer;
 use scalerl_rollout::{
     Completion, Generator, GeneratorError, PolicyVersion, SampleRequest, WeightHandle,

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
 use std::time::Instant;
 
-use scalerl_model::device;
-use scalerl_model::generate::{
+use scalerl_generate::{
     CacheAfterExchange, Completion, GenerateError, Generator, Request, RequestId,
 };
-use scalerl_model::shim::{self, OwnStream, Priority};
 use scalerl_rollout::{GeneratorError, PolicyVersion, WeightHandle};
+use scalerl_torch::device;
+use scalerl_torch::shim::{self, OwnStream, Priority};
 use tokio::sync::oneshot;
 
 use super::wording::refusal;

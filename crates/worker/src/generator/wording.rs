@@ -9,8 +9,8 @@
 
 use std::sync::{Arc, Mutex};
 
+use scalerl_generate::{self as model, AnswerStop, EndTag, Finish, RequestError};
 use scalerl_model::error::LoadError;
-use scalerl_model::generate::{self as model, AnswerStop, EndTag, Finish, RequestError};
 use scalerl_model::tokenizer::Tokenizer;
 use scalerl_rollout::{
     Completion, FinishReason, GeneratorError, Intake, PolicyVersion, SampleRequest, Sampling,

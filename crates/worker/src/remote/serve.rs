@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use redis::streams::StreamPendingCountReply;
 use redis::{RedisError, cmd, pipe};
-use scalerl_model::collective::Token;
 use scalerl_rollout::{Generator, GeneratorError, PolicyVersion, WeightHandle};
+use scalerl_torch::collective::Token;
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval};

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use scalerl_model::collective::Token;
 use scalerl_rollout::{
     Completion, Generator, GeneratorError, PolicyVersion, SampleRequest, WeightHandle,
 };
+use scalerl_torch::collective::Token;
 use tokio::task::JoinHandle;
 
 use super::dispatch::Dispatch;

@@ -17,12 +17,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use scalerl_model::collective::Token;
 use scalerl_rollout::conformance::{Subject, check_all};
 use scalerl_rollout::{
     Completion, Generator, GeneratorError, PolicyVersion, SampleRequest, TrainBatch, TrainSequence,
     Trainer, WeightHandle,
 };
+use scalerl_torch::collective::Token;
 use scalerl_worker::channel::{ChannelOptions, WeightChannel, WeightMember};
 use scalerl_worker::remote::{
     Announcement, Broker, Ended, RedisGenerator, RemoteError, ServeSetup, Served, serve,

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use scalerl_generate::{CacheAfterExchange, GeneratorOptions};
 use scalerl_model::config::ModelConfig;
 use scalerl_model::folder::Model;
-use scalerl_model::generate::{CacheAfterExchange, GeneratorOptions};
 use scalerl_model::tokenizer::Tokenizer;
 use scalerl_recipe::{Filter, Recipe};
 use scalerl_rollout::{GroupId, SampleRequest, Sampling};

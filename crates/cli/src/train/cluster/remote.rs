@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use scalerl_model::collective::{Token, Transport};
-use scalerl_model::tch::Device;
 use scalerl_recipe::Resolved;
+use scalerl_torch::collective::{Token, Transport};
+use scalerl_torch::tch::Device;
 use scalerl_worker::Shelf;
 use scalerl_worker::channel::WeightChannel;
 use scalerl_worker::ranks::TOKEN;

@@ -12,7 +12,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use scalerl_model::collective::Token;
+use scalerl_torch::collective::Token;
 use scalerl_worker::ranks::TOKEN;
 
 use crate::failure::BadInput;

@@ -7,12 +7,13 @@
 use std::io::Write;
 
 use anyhow::Result;
-use scalerl_model::bench::{DecodeBench, Shape, TrainBench, bench_decode, bench_train};
+use scalerl_generate::Sampling;
+use scalerl_generate::bench::{DecodeBench, bench_decode};
+use scalerl_model::bench::{Shape, TrainBench, bench_train};
 use scalerl_model::config::{FeedForward, ModelConfig};
-use scalerl_model::generate::Sampling;
-use scalerl_model::tch::{Device, Kind};
 use scalerl_model::train::ComputeKind;
 use scalerl_recipe::{GeneratorChoice, Recipe, WarmUpExamples};
+use scalerl_torch::tch::{Device, Kind};
 use scalerl_worker::flops::{SequenceSize, forward_flops};
 use scalerl_worker::options::{generator_options, learner_options};
 
