@@ -21,7 +21,7 @@ use scalerl_worker::options::{cache_after_exchange, generator_options, learner_o
 use scalerl_worker::remote::{
     Announcement, Broker, Ended, Found, RemoteError, RemoteOptions, ServeSetup, find, serve,
 };
-use scalerl_worker::{Form, LocalGenerator, LocalGeneratorSetup, Shelf};
+use scalerl_worker::{Form, LocalGenerator, LocalGeneratorSetup, WeightStore};
 
 use crate::failure::BadInput;
 use crate::train::cluster::processes::end_with_owner;
@@ -233,14 +233,14 @@ impl Role {
         let model = recruit.policy.load(kind, self.device)?;
         let (config, form) = (model.config.clone(), Form::of(&model.parameters));
         let renderer = Renderer::load(&recipe, &recruit.policy.folder)?;
-        let shelf = Shelf::new();
+        let weight_store = WeightStore::new();
         let local = LocalGenerator::start(LocalGeneratorSetup {
             options: generator_options(&recipe, &config, self.device),
             model,
             tokenizer: renderer.tokenizer.clone(),
             stop_tokens: renderer.tokenizer.ends().iter().map(|id| *id as u32).collect(),
             cache_after_exchange: cache_after_exchange(&recipe),
-            shelf: shelf.clone(),
+            weight_store: weight_store.clone(),
             threads: None,
         })?;
         let mut options = channel_options(&recipe);
@@ -250,7 +250,7 @@ impl Role {
         let key = token.clone();
         // Waits for the trainer: not on a thread of the runtime.
         let joined = tokio::task::spawn_blocking(move || {
-            WeightMember::join((&address, port, &key), &own_name, form, shelf, options)
+            WeightMember::join((&address, port, &key), &own_name, form, weight_store, options)
         });
         let member = match joined.await.context("joining panicked")? {
             Ok(member) => member,

@@ -9,13 +9,13 @@
 //! because its connections close. A group that has failed once is of no further use: drop it and
 //! form another under a new name.
 //!
-//! c10d asks nobody who they are. A store that others reach stands behind a door that wants the run's
-//! token (`door.rs`); without one it belongs on the loopback address. What is sent is not encrypted.
+//! c10d asks nobody who they are. A store that others reach stands behind a proxy that wants the run's
+//! token (`proxy.rs`); without one it belongs on the loopback address. What is sent is not encrypted.
 //!
 //! Not here: what is said in a group (`scalerl_worker::ranks`, `scalerl_worker::channel`).
 
-mod door;
 mod group;
+mod proxy;
 mod store;
 
 use std::time::{Duration, Instant};
@@ -24,8 +24,8 @@ use thiserror::Error;
 
 use crate::shim;
 
-pub use door::Token;
 pub use group::{Group, Reduce, Transport};
+pub use proxy::Token;
 pub use store::Store;
 
 /// Why processes could not do something together.

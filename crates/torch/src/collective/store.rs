@@ -11,7 +11,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::door::{Door, Token, knock};
+use super::proxy::{AuthProxy, Token, knock};
 use super::{CollectiveError, failure, milliseconds};
 use crate::shim;
 
@@ -83,7 +83,7 @@ pub struct Store {
     own: Option<IpAddr>,
     timeout: Duration,
     /// Stands before the server, or leads to it.
-    door: Option<Door>,
+    proxy: Option<AuthProxy>,
 }
 
 /// What a call may take beyond its own timeout before it is given up.
@@ -92,7 +92,7 @@ pub(super) const GRACE: Duration = Duration::from_secs(4);
 impl Store {
     /// Serves a store at `address:port`; port 0 takes one that is free. A loopback address is
     /// listened at alone; any other means every address of this machine, because names of machines
-    /// often lead to an address that others cannot reach. With a token the store is behind a door.
+    /// often lead to an address that others cannot reach. With a token the store is behind a proxy.
     pub fn listen(
         address: &str,
         port: u16,
@@ -115,13 +115,13 @@ impl Store {
         let inner = TcpListener::bind(loopback(0)).map_err(failed)?;
         let near = inner.local_addr().map_err(failed)?;
         let mut store = Self::open(near, inner.into_raw_fd(), timeout)?;
-        store.door = Some(Door::guard(listener, token.clone(), near).map_err(failed)?);
+        store.proxy = Some(AuthProxy::guard(listener, token.clone(), near).map_err(failed)?);
         (store.server, store.own) = (SocketAddr::new(own, port), Some(own));
         Ok(store)
     }
 
     /// Connects to a store that is, or within `timeout` will be, served at `address:port`, with a
-    /// token where it is behind a door.
+    /// token where it is behind a proxy.
     pub fn connect(
         address: &str,
         port: u16,
@@ -136,10 +136,10 @@ impl Store {
             io::ErrorKind::PermissionDenied => address_error(&act, &error),
             _ => failure(act.clone(), timeout, started, &error.to_string()),
         })?;
-        let way = Door::way(token.clone(), named);
+        let way = AuthProxy::way(token.clone(), named);
         let way = way.map_err(|error| address_error(&act, &error))?;
         let mut store = Self::open(way.address(), -1, timeout)?;
-        (store.server, store.door) = (named, Some(way));
+        (store.server, store.proxy) = (named, Some(way));
         Ok(store)
     }
 
@@ -166,8 +166,8 @@ impl Store {
         }
         let is_stuck = Cell::new(false);
         let (jobs, thread) = (Some(jobs), Some(thread));
-        let (dialled, own, door) = (server, None, None);
-        Ok(Self { jobs, thread, is_stuck, server, dialled, own, timeout, door })
+        let (dialled, own, proxy) = (server, None, None);
+        Ok(Self { jobs, thread, is_stuck, server, dialled, own, timeout, proxy })
     }
 
     /// Another connection to the same server, for calls that may not come back.

@@ -1,9 +1,9 @@
-//! Where the trainer sits.
+//! The trainer, as the engine waits for it.
 //!
 //! A step owns its device for seconds, so a trainer is not async. [`OwnThread`] gives it a thread
 //! for the whole run, because device libraries keep state by thread; commands go over a channel,
-//! answers come back over one that is made for the question. The thread ends when the seat is
-//! dropped; a seat whose thread has died answers every question with an error.
+//! answers come back over one that is made for the question. The thread ends when the handle is
+//! dropped; a handle whose thread has died answers every question with an error.
 //!
 //! [`Simulated`] is for tests and simulations: it lets time pass on tokio's clock, which a thread
 //! cannot do, then calls the trainer in place.
@@ -14,7 +14,7 @@ use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, Trainer, TrainerErr
 use tokio::sync::oneshot;
 
 /// A trainer that can be waited for. One question at a time.
-pub trait Seat: Send + 'static {
+pub trait TrainerHandle: Send + 'static {
     /// One optimizer step.
     fn step(
         &mut self,
@@ -45,7 +45,7 @@ pub struct OwnThread<T> {
 impl<T: Trainer> OwnThread<T> {
     /// Starts the thread.
     pub fn start(mut trainer: T) -> std::io::Result<Self> {
-        // The other end is the seat; dropping it ends the loop.
+        // The other end is the trainer; dropping it ends the loop.
         let (jobs, inbox) = mpsc::channel::<Job<T>>();
         thread::Builder::new().name("trainer".into()).spawn(move || {
             for job in inbox {
@@ -73,7 +73,7 @@ impl<T: Trainer> OwnThread<T> {
     }
 }
 
-impl<T: Trainer> Seat for OwnThread<T> {
+impl<T: Trainer> TrainerHandle for OwnThread<T> {
     async fn step(&mut self, batch: TrainBatch) -> Result<StepReport, TrainerError> {
         self.ask(move |trainer| trainer.step(&batch)).await
     }
@@ -109,7 +109,7 @@ impl<T: Trainer> Simulated<T> {
     }
 }
 
-impl<T: Trainer> Seat for Simulated<T> {
+impl<T: Trainer> TrainerHandle for Simulated<T> {
     async fn step(&mut self, batch: TrainBatch) -> Result<StepReport, TrainerError> {
         self.pass().await;
         self.trainer.step(&batch)
@@ -159,20 +159,20 @@ mod tests {
 
     #[tokio::test]
     async fn a_trainer_that_panics_ends_every_wait_with_an_error() {
-        let mut seat = OwnThread::start(Broken).unwrap();
-        assert!(seat.publish().await.is_ok());
+        let mut trainer = OwnThread::start(Broken).unwrap();
+        assert!(trainer.publish().await.is_ok());
         let batch = TrainBatch { temperature: 1.0, sequences: vec![] };
-        let error = seat.step(batch).await.unwrap_err();
+        let error = trainer.step(batch).await.unwrap_err();
         assert!(error.to_string().contains("panicked"), "{error}");
-        assert!(seat.publish().await.is_err(), "the thread is gone");
+        assert!(trainer.publish().await.is_err(), "the thread is gone");
     }
 
     #[tokio::test]
     async fn a_seat_carries_every_question_to_its_trainer() {
         let folder = tempfile::tempdir().unwrap();
-        let mut seat = OwnThread::start(FakeTrainer::new()).unwrap();
-        assert_eq!(seat.publish().await.unwrap().version, PolicyVersion(0));
-        seat.save(folder.path().to_owned()).await.unwrap();
-        assert_eq!(seat.restore(folder.path().to_owned()).await.unwrap(), PolicyVersion(0));
+        let mut trainer = OwnThread::start(FakeTrainer::new()).unwrap();
+        assert_eq!(trainer.publish().await.unwrap().version, PolicyVersion(0));
+        trainer.save(folder.path().to_owned()).await.unwrap();
+        assert_eq!(trainer.restore(folder.path().to_owned()).await.unwrap(), PolicyVersion(0));
     }
 }

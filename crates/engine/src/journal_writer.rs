@@ -10,7 +10,7 @@ use crate::{error::EngineError, groups::SavedGroup};
 
 /// Writes what happens. Whoever observes a run gets every event as it is written.
 #[derive(Debug)]
-pub(crate) struct Pen {
+pub(crate) struct JournalWriter {
     pub(crate) folder: RunFolder,
     pub(crate) log: EventLog,
     name: String,
@@ -20,7 +20,7 @@ pub(crate) struct Pen {
     observer: Option<mpsc::UnboundedSender<Event>>,
 }
 
-impl Pen {
+impl JournalWriter {
     pub(crate) fn new(
         folder: RunFolder,
         log: EventLog,

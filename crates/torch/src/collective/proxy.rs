@@ -1,12 +1,12 @@
-//! A door before a store: whoever comes in must know the run's token.
+//! A proxy before a store: whoever comes in must know the run's token.
 //!
 //! torch's store asks nobody who they are and tells anybody all of its keys. So it listens on the
-//! loopback address, and for others there is this door, which hands on bytes once it has seen that
+//! loopback address, and for others there is this proxy, which hands on bytes once it has seen that
 //! the other side knows the token. The token itself never travels.
 //!
 //! ```text
 //! client process                                    serving process
-//! store's client ─loopback─ way ◄── 32 random bytes ── door ─loopback─ store
+//! store's client ─loopback─ way ◄── 32 random bytes ── proxy ─loopback─ store
 //!                               ─── HMAC-SHA-256 ────►      wrong, late or too many: closed
 //!                               ◄── 1 byte ──────────
 //!                               ◄══ bytes as they are ═►
@@ -27,16 +27,16 @@ use sha2::Sha256;
 
 /// For a stranger to show that he is none.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// Strangers at the door at once; more are sent away.
+/// Strangers at the proxy at once; more are sent away.
 const MOST_STRANGERS: usize = 64;
 /// Connections inside.
 const MOST_INSIDE: usize = 4096;
 /// A secret that can be guessed is none.
 const SHORTEST: usize = 16;
-/// Between two attempts to reach a door that does not open yet.
+/// Between two attempts to reach a proxy that does not open yet.
 const PAUSE: Duration = Duration::from_millis(100);
 const WELCOME: u8 = 1;
-/// Before everything that is signed: longer than a challenge, so that whoever opens a false door and
+/// Before everything that is signed: longer than a challenge, so that whoever opens a false proxy and
 /// chooses the challenge does not get a signature for it.
 const SIGNED: &[u8; 40] = b"scalerl: a message of one of its parties";
 
@@ -113,12 +113,12 @@ fn random_bytes() -> io::Result<[u8; 32]> {
 
 /// Accepts connections on a thread until dropped; those inside end with the store.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct AuthProxy {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
 }
 
-impl Door {
+impl AuthProxy {
     /// Stands at `listener` before the store at `store`.
     pub(super) fn guard(
         listener: TcpListener,
@@ -127,13 +127,13 @@ impl Door {
     ) -> io::Result<Self> {
         let strangers = Arc::new(AtomicUsize::new(0));
         Self::open(listener, move |stranger| {
-            let _place = Place::take(&strangers, MOST_STRANGERS)?;
+            let _place = Permit::take(&strangers, MOST_STRANGERS)?;
             admit(&stranger, &token)?;
             Ok((stranger, TcpStream::connect(store)?))
         })
     }
 
-    /// The other end: a loopback address from which a way leads through the door at `far`.
+    /// The other end: a loopback address from which a way leads through the proxy at `far`.
     pub(super) fn way(token: Token, far: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         Self::open(listener, move |near| Ok((near, enter(far, &token, HANDSHAKE)?)))
@@ -151,12 +151,12 @@ impl Door {
         let (stopped, inside) = (Arc::clone(&stop), Arc::new(AtomicUsize::new(0)));
         let connect = Arc::new(connect);
         // Ends at the first connection after `stop`; `drop` makes one.
-        std::thread::Builder::new().name("door".to_owned()).spawn(move || {
+        std::thread::Builder::new().name("proxy".to_owned()).spawn(move || {
             while let Ok((come, _)) = listener.accept() {
                 if stopped.load(Ordering::Relaxed) {
                     return;
                 }
-                let Ok(place) = Place::take(&inside, MOST_INSIDE) else { continue };
+                let Ok(place) = Permit::take(&inside, MOST_INSIDE) else { continue };
                 let connect = Arc::clone(&connect);
                 // Ends with either of the two connections. Where no thread can be had, it is closed.
                 let _ = std::thread::Builder::new().name("relay".to_owned()).spawn(move || {
@@ -171,7 +171,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for AuthProxy {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         let own = match self.address.ip() {
@@ -184,9 +184,9 @@ impl Drop for Door {
 }
 
 /// One of a limited number.
-struct Place(Arc<AtomicUsize>);
+struct Permit(Arc<AtomicUsize>);
 
-impl Place {
+impl Permit {
     fn take(count: &Arc<AtomicUsize>, most: usize) -> io::Result<Self> {
         let place = Self(Arc::clone(count));
         if count.fetch_add(1, Ordering::Relaxed) >= most {
@@ -196,7 +196,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -231,7 +231,7 @@ fn admit(mut stranger: &TcpStream, token: &Token) -> io::Result<()> {
     stranger.set_write_timeout(None)
 }
 
-/// Goes through the door at `far`.
+/// Goes through the proxy at `far`.
 pub(super) fn enter(far: SocketAddr, token: &Token, patience: Duration) -> io::Result<TcpStream> {
     let deadline = Instant::now() + patience;
     let stream = TcpStream::connect_timeout(&far, patience)?;
@@ -245,7 +245,7 @@ pub(super) fn enter(far: SocketAddr, token: &Token, patience: Duration) -> io::R
     }
 }
 
-/// Goes through a door that may open only later; a wrong token is not tried again.
+/// Goes through a proxy that may open only later; a wrong token is not tried again.
 pub(super) fn knock(far: SocketAddr, token: &Token, patience: Duration) -> io::Result<()> {
     let deadline = Instant::now() + patience;
     loop {
@@ -295,17 +295,17 @@ mod tests {
         address
     }
 
-    fn guarded() -> (Door, Token) {
+    fn guarded() -> (AuthProxy, Token) {
         let token = Token::random().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        (Door::guard(listener, token.clone(), echo()).unwrap(), token)
+        (AuthProxy::guard(listener, token.clone(), echo()).unwrap(), token)
     }
 
-    /// What a guest hears after saying this, until the door is shut.
-    fn hears(door: &Door, said: &[u8]) -> Vec<u8> {
-        let stream = TcpStream::connect(door.address()).unwrap();
+    /// What a guest hears after saying this, until the proxy is shut.
+    fn hears(proxy: &AuthProxy, said: &[u8]) -> Vec<u8> {
+        let stream = TcpStream::connect(proxy.address()).unwrap();
         stream.set_read_timeout(Some(SOON)).unwrap();
-        // The door may be shut before all of it is sent.
+        // The proxy may be shut before all of it is sent.
         let _ = (&stream).write_all(said);
         let mut heard = Vec::new();
         let _ = (&stream).read_to_end(&mut heard);
@@ -314,8 +314,8 @@ mod tests {
 
     #[test]
     fn bytes_pass_for_who_knows_the_token() {
-        let (door, token) = guarded();
-        let way = Door::way(token.clone(), door.address()).unwrap();
+        let (proxy, token) = guarded();
+        let way = AuthProxy::way(token.clone(), proxy.address()).unwrap();
         for _ in 0..3 {
             let mut stream = TcpStream::connect(way.address()).unwrap();
             stream.write_all(b"hello").unwrap();
@@ -323,29 +323,29 @@ mod tests {
             stream.read_exact(&mut heard).unwrap();
             assert_eq!(&heard, b"hello");
         }
-        knock(door.address(), &token, SOON).unwrap();
+        knock(proxy.address(), &token, SOON).unwrap();
     }
 
     #[test]
     fn a_wrong_token_garbage_and_floods_hear_a_challenge_and_nothing_else() {
-        let (door, token) = guarded();
+        let (proxy, token) = guarded();
         let wrong = Token::random().unwrap();
-        let error = knock(door.address(), &wrong, SOON).unwrap_err();
+        let error = knock(proxy.address(), &wrong, SOON).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
         for said in [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n........"[..], &vec![0xff; 1 << 20]] {
-            assert!(hears(&door, said).len() <= 32, "a challenge, and no welcome");
+            assert!(hears(&proxy, said).len() <= 32, "a challenge, and no welcome");
         }
         // Who says nothing takes a place for a moment only, and leaves room for others.
-        let idle: Vec<_> = (0..8).map(|_| TcpStream::connect(door.address()).unwrap()).collect();
-        knock(door.address(), &token, SOON).unwrap();
+        let idle: Vec<_> = (0..8).map(|_| TcpStream::connect(proxy.address()).unwrap()).collect();
+        knock(proxy.address(), &token, SOON).unwrap();
         drop(idle);
     }
 
     #[test]
     fn who_is_silent_is_sent_away() {
-        let (door, _) = guarded();
+        let (proxy, _) = guarded();
         let started = Instant::now();
-        assert_eq!(hears(&door, b"").len(), 32);
+        assert_eq!(hears(&proxy, b"").len(), 32);
         assert!(started.elapsed() >= HANDSHAKE && started.elapsed() < SOON);
     }
 

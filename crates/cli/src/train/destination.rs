@@ -17,14 +17,14 @@ const MAY_CHANGE: [&str; 5] = ["budget.", "cluster.", "stopping.", "output.", "p
 
 /// The folder of a run.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum Destination {
     /// To be made.
     New(PathBuf),
     /// Held by this process.
     Resumed(RunFolder),
 }
 
-impl Place {
+impl Destination {
     /// The folder named by the user, or the first free `OUTPUT/NAME-N`.
     pub(crate) fn new(named: Option<&Path>, recipe: &Recipe, names: &[String]) -> Result<Self> {
         let path = named.map_or_else(|| free_folder(recipe, names), Path::to_path_buf);

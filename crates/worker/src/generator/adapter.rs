@@ -16,7 +16,7 @@ use scalerl_rollout::{
     Completion, FinishReason, GeneratorError, Intake, PolicyVersion, SampleRequest, Sampling,
 };
 
-pub(crate) struct Wording {
+pub(crate) struct RequestAdapter {
     tokenizer: Arc<Tokenizer>,
     stop_tokens: Vec<i64>,
     end_of_thinking: Last<EndTag>,
@@ -46,13 +46,15 @@ impl<T> Last<T> {
     }
 }
 
-impl std::fmt::Debug for Wording {
+impl std::fmt::Debug for RequestAdapter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Wording").field("stop_tokens", &self.stop_tokens).finish_non_exhaustive()
+        f.debug_struct("RequestAdapter")
+            .field("stop_tokens", &self.stop_tokens)
+            .finish_non_exhaustive()
     }
 }
 
-impl Wording {
+impl RequestAdapter {
     pub(crate) fn new(tokenizer: Arc<Tokenizer>, stop_tokens: &[u32]) -> Self {
         Self {
             tokenizer,

@@ -21,7 +21,7 @@ pub struct Weights {
     pub version: PolicyVersion,
     /// `Model::over` makes a model of them without copying.
     pub parameters: Vec<Tensor>,
-    /// Counted by the shelf: alone on it means free.
+    /// Counted by the store: alone in it means free.
     lease: Arc<()>,
 }
 
@@ -64,14 +64,16 @@ impl Form {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the messages name the fields")]
-pub enum ShelfError {
-    #[error("{location} of {version} is not on the shelf of this process, which holds {held:?}")]
+pub enum WeightStoreError {
+    #[error(
+        "{location} of {version} is not in the weight store of this process, which holds {held:?}"
+    )]
     NotHere { version: PolicyVersion, location: String, held: Vec<String> },
 }
 
 /// Published weights. Shared by one trainer and any number of generators.
 #[derive(Debug, Default)]
-pub struct Shelf {
+pub struct WeightStore {
     /// A lock, because a tensor may move between threads but not be looked at by two; held for a
     /// copy on the device at most.
     state: Mutex<State>,
@@ -96,21 +98,21 @@ impl State {
 
     fn place(&mut self, version: PolicyVersion, parameters: Vec<Tensor>) -> WeightHandle {
         self.published += 1;
-        let handle = WeightHandle { version, location: format!("shelf:{}", self.published) };
+        let handle = WeightHandle { version, location: format!("weight_store:{}", self.published) };
         let weights = Weights { version, parameters, lease: Arc::default() };
         self.slots.push((handle.clone(), weights));
         handle
     }
 }
 
-impl Shelf {
-    /// An empty shelf.
+impl WeightStore {
+    /// An empty store.
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nothing panics while it holds the shelf")
+        self.state.lock().expect("nothing panics while it holds the weight_store")
     }
 
     /// Copies `parameters` and makes them the newest. What was newest stays until the next call.
@@ -126,7 +128,7 @@ impl Shelf {
     }
 
     /// Memory like `form` that nobody holds, for weights that come from elsewhere: fill it, then
-    /// hand it to [`Shelf::place`].
+    /// hand it to [`WeightStore::place`].
     pub fn spare(&self, form: &Form) -> Result<Vec<Tensor>, TchError> {
         let free = self.state().free();
         match free.filter(|weights| Form::of(&weights.parameters) == *form) {
@@ -143,10 +145,10 @@ impl Shelf {
     }
 
     /// The weights a handle names, without copying.
-    pub fn take(&self, handle: &WeightHandle) -> Result<Weights, ShelfError> {
+    pub fn take(&self, handle: &WeightHandle) -> Result<Weights, WeightStoreError> {
         let state = self.state();
         let found = state.slots.iter().find(|(held, _)| held == handle);
-        found.map(|(_, weights)| weights.share()).ok_or_else(|| ShelfError::NotHere {
+        found.map(|(_, weights)| weights.share()).ok_or_else(|| WeightStoreError::NotHere {
             version: handle.version,
             location: handle.location.clone(),
             held: state.slots.iter().map(|(held, _)| held.location.clone()).collect(),
@@ -178,42 +180,42 @@ mod tests {
         weights.parameters[0].double_value(&[0])
     }
 
-    fn publish(shelf: &Shelf, version: u64) -> WeightHandle {
+    fn publish(weight_store: &WeightStore, version: u64) -> WeightHandle {
         let parameter = Tensor::from_slice(&[version as f32]);
-        shelf.publish(PolicyVersion(version), &[parameter]).unwrap()
+        weight_store.publish(PolicyVersion(version), &[parameter]).unwrap()
     }
 
     #[test]
     fn a_handle_stays_valid_until_the_call_after_the_next() {
-        let shelf = Shelf::default();
-        let (first, second) = (publish(&shelf, 1), publish(&shelf, 2));
-        assert!((value(&shelf.take(&first).unwrap()) - 1.0).abs() < 1e-9);
-        let _ = publish(&shelf, 3);
-        assert!((value(&shelf.take(&second).unwrap()) - 2.0).abs() < 1e-9);
-        let said = shelf.take(&first).unwrap_err().to_string();
-        assert!(said.contains("shelf:1 of v1") && said.contains("shelf:2"), "{said}");
+        let weight_store = WeightStore::default();
+        let (first, second) = (publish(&weight_store, 1), publish(&weight_store, 2));
+        assert!((value(&weight_store.take(&first).unwrap()) - 1.0).abs() < 1e-9);
+        let _ = publish(&weight_store, 3);
+        assert!((value(&weight_store.take(&second).unwrap()) - 2.0).abs() < 1e-9);
+        let said = weight_store.take(&first).unwrap_err().to_string();
+        assert!(said.contains("weight_store:1 of v1") && said.contains("weight_store:2"), "{said}");
     }
 
     #[test]
     fn held_weights_are_never_written_and_free_ones_are_used_again() {
-        let shelf = Shelf::default();
-        let held = shelf.take(&publish(&shelf, 1)).unwrap();
+        let weight_store = WeightStore::default();
+        let held = weight_store.take(&publish(&weight_store, 1)).unwrap();
         for version in 2..6 {
-            let _ = publish(&shelf, version);
+            let _ = publish(&weight_store, version);
         }
         assert!((value(&held) - 1.0).abs() < 1e-9);
-        let older = shelf.take(&publish(&shelf, 6)).unwrap().parameters[0].data_ptr();
-        let _ = publish(&shelf, 7);
-        let newer = shelf.take(&publish(&shelf, 8)).unwrap().parameters[0].data_ptr();
+        let older = weight_store.take(&publish(&weight_store, 6)).unwrap().parameters[0].data_ptr();
+        let _ = publish(&weight_store, 7);
+        let newer = weight_store.take(&publish(&weight_store, 8)).unwrap().parameters[0].data_ptr();
         assert_eq!(older, newer, "two copies take turns");
     }
 
     #[test]
     fn the_trainer_may_go_on_with_its_own_weights() {
-        let shelf = Shelf::default();
+        let weight_store = WeightStore::default();
         let mut own = Tensor::from_slice(&[1.0_f32]);
-        let handle = shelf.publish(PolicyVersion(1), &[own.shallow_clone()]).unwrap();
+        let handle = weight_store.publish(PolicyVersion(1), &[own.shallow_clone()]).unwrap();
         let _ = own.fill_(9.0);
-        assert!((value(&shelf.take(&handle).unwrap()) - 1.0).abs() < 1e-9);
+        assert!((value(&weight_store.take(&handle).unwrap()) - 1.0).abs() < 1e-9);
     }
 }
