@@ -125,7 +125,7 @@ fn chosen(text: &str, place: &str) -> Result<Token, BadInput> {
 }
 
 fn read(path: &Path) -> Result<Option<Token>> {
-    match fs::read_to_string(path) {
+    match scalerl_files::read_to_string(path, scalerl_files::DOCUMENT) {
         Ok(text) => Ok(Some(chosen(text.trim(), &path.display().to_string())?)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
