@@ -4,6 +4,7 @@
 //! over each other, left to right, then `--set`.
 
 use std::io::Write;
+#[cfg(feature = "train")]
 use std::path::Path;
 
 use anyhow::Result;
@@ -87,6 +88,7 @@ fn load(sources: &[Source], set: &[String]) -> Result<Resolved> {
 }
 
 /// The recipe that a run keeps in its folder, with these overrides.
+#[cfg(feature = "train")]
 pub(crate) fn resolve_kept(path: &Path, set: &[String]) -> Result<Resolved> {
     let text = scalerl_files::read_to_string(path, scalerl_files::DOCUMENT)
         .map_err(|error| BadInput::new(format!("cannot read {}: {error}", path.display())))?;

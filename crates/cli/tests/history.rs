@@ -166,9 +166,14 @@ fn compare_says_the_lead_first_and_then_its_cause() {
     let logs = Logs::new().run("a", 0.7, 20.0, 60).run("b", 0.6, 20.0, 60);
     let text = logs.scalerl(&["compare", "a.csv", "b.csv"]).out;
     let first = text.lines().next().unwrap();
-    assert!(first.contains("Now, at 60 a lies +0.0") && first.contains("at 120 a lies"), "{first}");
+    assert!(
+        first.contains("Now, at 60 a leads b by 0.0") && first.contains("at 120 a leads b"),
+        "{first}"
+    );
     assert!(first.contains("ahead with 100 %"), "{first}");
-    assert!(first.contains("They differ in their ceiling"), "{first}");
+    assert!(first.contains("a and b differ in their ceiling"), "{first}");
+    let turned = logs.scalerl(&["compare", "b.csv", "a.csv"]).out;
+    assert!(turned.contains("a leads b by 0.0") && turned.contains("with 100 %"), "{turned}");
     // Half of the way: a lead whose cause the points do not tell.
     let early = logs.scalerl(&["compare", "a.csv", "b.csv", "--until", "15"]).out;
     assert!(!early.contains("efficiency"), "{early}");

@@ -10,7 +10,7 @@ use scalerl_study::{
     analysis::Analysis,
     export,
     fake::{self, Next},
-    ledger,
+    history, ledger,
     record::{self, RunRecord},
     state::{self, State},
 };
@@ -286,4 +286,42 @@ fn the_shared_ceiling_is_shared_by_those_that_have_it() {
     let sharing = ["base", "ppo-off-policy", "sample-average"];
     let mean = sharing.iter().map(|name| of(name).fit.ceiling.value).sum::<f64>() / 3.0;
     assert!((analysis.shared_ceiling.unwrap() - mean).abs() < 1e-12);
+}
+
+/// Writes into a run's folder what it started from and was measured on.
+fn state(run: &Path, model: &str, evaluation: &str) {
+    let path = run.join("environment.json");
+    let mut all: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    (all["model"], all["evaluation"]) = (model.into(), evaluation.into());
+    fs::write(&path, all.to_string()).unwrap();
+}
+
+#[test]
+fn only_finished_runs_that_are_known_to_be_comparable_are_history() {
+    let folder = tempfile::tempdir().unwrap();
+    let jobs = plan(&STUDY.replace("[1, 2, 3]", "[1, 2, 3, 4, 5]"));
+    let jobs = jobs.base().runs(None).unwrap();
+    let made = |index: usize, name: &str| {
+        let path = folder.path().join(name);
+        fake::run(&path, Some(&jobs[index].recipe), || Next::GoOn).unwrap();
+        path
+    };
+    state(&made(1, "later"), "weights", "prompts");
+    state(&made(0, "sooner"), "weights", "prompts");
+    state(&made(2, "other-model"), "other", "prompts");
+    state(&made(3, "other-evaluation"), "weights", "other");
+    made(4, "unknown");
+    let stopped = folder.path().join("stopped");
+    fake::run(&stopped, Some(&jobs[2].recipe), || Next::Stop).unwrap();
+    state(&stopped, "weights", "prompts");
+    fs::create_dir(folder.path().join("no-run")).unwrap();
+    fs::write(made(4, "broken").join("environment.json"), "{").unwrap();
+
+    let own = Provenance { model: Some("weights".into()), evaluation: Some("prompts".into()) };
+    let found = history::in_folder(folder.path(), &own);
+    let names: Vec<&str> = found.iter().map(|entry| entry.name.as_str()).collect();
+    assert_eq!(names, ["sooner", "later"], "the latest last");
+    assert!(history::in_folder(folder.path(), &Provenance::default()).is_empty());
+    assert!(history::in_folder(&folder.path().join("none"), &own).is_empty());
 }

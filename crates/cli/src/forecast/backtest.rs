@@ -6,7 +6,7 @@ use anyhow::Result;
 use scalerl_board::number::short;
 use scalerl_board::plots;
 use scalerl_board::{Block, Page, Section};
-use scalerl_curve::{Backtest, Compute, FitOptions, Rival, Skipped, Verdict};
+use scalerl_curve::{Backtest, Compute, FitOptions, Rival, Verdict};
 use serde::Serialize;
 
 use super::fit::block_table;
@@ -156,10 +156,7 @@ fn tested(args: &Args, run: &Loaded, options: &FitOptions<'_>) -> Tested {
                 });
             }
             Err(reason) => {
-                let reason = match reason {
-                    Skipped::Fit(error) => error.to_string(),
-                    Skipped::NothingAfter => "no point measured after it".to_owned(),
-                };
+                let reason = reason.to_string();
                 skipped.push(SkippedFraction { name: name.clone(), fraction: *fraction, reason });
             }
         }

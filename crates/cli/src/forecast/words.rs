@@ -147,12 +147,14 @@ pub(crate) fn resolution(resolution: &Resolution) -> String {
 
 /// Who leads at one compute.
 fn lead(a: &str, b: &str, lead: &Lead) -> String {
-    let chance = 100.0 * lead.chance;
-    format!(
-        "at {} {a} lies {} above {b} (ahead with {chance:.0} %)",
-        short(lead.at.0),
-        signed(&lead.difference)
-    )
+    let Estimate { value, low, high } = lead.difference;
+    let (first, second, by, chance) = if value >= 0.0 {
+        (a, b, interval(value, low, high), lead.chance)
+    } else {
+        (b, a, interval(-value, -high, -low), 1.0 - lead.chance)
+    };
+    let (at, chance) = (short(lead.at.0), 100.0 * chance);
+    format!("at {at} {first} leads {second} by {by} (ahead with {chance:.0} %)")
 }
 
 /// The comparison of two runs: the lead first, then its cause where the data tell.
@@ -166,9 +168,9 @@ fn cause(a: &str, b: &str, pair: &Pair) -> String {
     let steepness = signed(&pair.steepness_difference);
     let Estimate { value, low, high } = pair.midpoint_ratio;
     match pair.verdict {
-        Separation::Ceiling => format!("They differ in their ceiling: {ceiling}."),
+        Separation::Ceiling => format!("{a} and {b} differ in their ceiling: {ceiling}."),
         Separation::Efficiency => format!(
-            "They differ in efficiency at a shared ceiling of {:.3}: steepness {steepness}, {a} \
+            "{a} and {b} differ in efficiency at a shared ceiling of {:.3}: steepness {steepness}, {a} \
              needs {} times the compute for half of the gain. Their own ceilings, {ceiling}, \
              cannot be told apart.",
             pair.shared_ceiling,

@@ -107,7 +107,7 @@ fn tested(
 fn why_not(reason: &Skipped) -> String {
     match reason {
         Skipped::Fit(error) => too_few(error),
-        Skipped::NothingAfter => "nothing was measured in the second half".to_owned(),
+        _ => "nothing was measured in the second half".to_owned(),
     }
 }
 
