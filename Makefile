@@ -1,6 +1,6 @@
 # Every command a user or contributor needs. Each target sets up what it needs by itself.
 
-.PHONY: test-vllm test-cluster test-slurm quickstart forecasts setup setup-sandbox test test-models test-generate test-gpu check fmt bench fuzz help
+.PHONY: licences test-hostile test-vllm test-cluster test-slurm quickstart forecasts setup setup-sandbox test test-models test-generate test-gpu check fmt bench fuzz help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -21,6 +21,13 @@ setup-sandbox:
 
 test: setup setup-sandbox ## every test that needs no GPU, no large download and no real model
 	$$(command -v bwrap >/dev/null && echo env SCALERL_REQUIRE_SANDBOX=1) cargo test --workspace --locked --no-fail-fast
+
+test-hostile: setup setup-sandbox ## what was attacked and must hold, by itself and counted
+	scripts/test/hostile.sh
+
+# Needs cargo-deny (cargo install cargo-deny --locked); works offline once the crates are downloaded.
+licences: ## licences and sources of every dependency
+	cargo deny --offline check licenses bans sources
 
 test-generate: setup ## greedy continuations against transformers; MODEL=folder
 	test -x out/venv/bin/python || python3 -m venv out/venv
