@@ -82,6 +82,7 @@ pub(crate) fn run(args: &Args, _out: &mut dyn Write) -> Result<()> {
 /// The session that was served last.
 struct Last {
     nonce: String,
+    token: Token,
     /// Its trainer may live: the network between may have been down.
     may_go_on: bool,
 }
@@ -135,9 +136,9 @@ impl Role {
                 return Ok(());
             };
             let nonce = found.nonce.clone();
-            let ended = self.serve(&broker, *found, token).await?;
+            let ended = self.serve(&broker, *found, token.clone()).await?;
             let may_go_on = matches!(ended, Ended::TrainerGone { .. });
-            last = Some(Last { nonce, may_go_on });
+            last = Some(Last { nonce, token, may_go_on });
             match ended {
                 Ended::Over => {
                     self.say("the run is over");
@@ -183,7 +184,7 @@ impl Role {
 
     /// One look for a session.
     async fn look(&self, broker: &mut Broker, last: Option<&Last>) -> Result<Look> {
-        let Some(token) = self.token.read()? else {
+        let Some(token) = self.token.read(last.map(|last| &last.token))? else {
             let message = format!("{} is not there", self.token.place());
             let hint = "start the trainer, which writes it, or set SCALERL_TOKEN for both";
             return Ok(Look::Missing(BadInput::new(message).hint(hint).into()));
