@@ -4,7 +4,7 @@
     scripts/test/audit.py RUN PROMPTS [LARGEST_LAG]
 
 Reads `events.jsonl` and the newest checkpoint. Every prompt that was handed out must have been judged
-once or be in the checkpoint, every judged group must be in one step or in the checkpoint, every
+once or be in the checkpoint, every judged group must be in one step, set aside, or in the checkpoint, every
 position of an epoch of PROMPTS prompts must have been handed out (so the recipe has no curriculum). Exits with 1 and says what is wrong.
 The tests in Rust ask the same of runs without Slurm (`crates/cli/tests/train/bench.rs`).
 """
@@ -41,7 +41,7 @@ def audit(run: Path, prompts: int, largest_lag: int) -> list[str]:
     state = json.loads((newest / "state.json").read_text())
     places: set[tuple[int, int, int]] = set()
     waiting: set[int] = set()
-    steps = again = 0
+    steps = again = set_aside = 0
     for line, event in events:
         kind = event["type"]
         if kind == "group" and line >= state["kept"]:
@@ -59,6 +59,11 @@ def audit(run: Path, prompts: int, largest_lag: int) -> list[str]:
                 if group not in waiting:
                     wrong.append(f"group {group} was trained on twice, or was never judged")
                 waiting.discard(group)
+        elif kind == "set-aside" and line < state["kept"]:
+            set_aside += 1
+            if event["group"] not in waiting:
+                wrong.append(f"group {event['group']} was set aside and trained on, or was never judged")
+            waiting.discard(event["group"])
         if kind == "step":
             steps += 1
             if event["report"]["version"] != steps:
@@ -87,7 +92,8 @@ def audit(run: Path, prompts: int, largest_lag: int) -> list[str]:
             break
     print(
         f"{run.name}: {steps} steps, {resumes} resumes, {len(places)} prompts handed out, "
-        f"{in_flight} of them in flight in the last checkpoint ({again} judged since), {len(wrong)} faults"
+        f"{in_flight} of them in flight in the last checkpoint ({again} judged since), "
+        f"{set_aside} groups set aside, {len(wrong)} faults"
     )
     return wrong
 

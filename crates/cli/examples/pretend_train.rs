@@ -1,7 +1,7 @@
 //! A stand-in for `scalerl train`: the same command line, a simulated run (`scalerl_study::fake`).
 //!
 //! For tests of what starts, stops and resumes runs. `PRETEND_DELAY_MS` is the pause before each
-//! evaluation; a run whose folder's name is `PRETEND_BREAK` fails at its third one. The numbers
+//! evaluation; with `PRETEND_WARM_UP` a new run waits for a signal and makes nothing; a run whose folder's name is `PRETEND_BREAK` fails at its third one. The numbers
 //! are of no model.
 
 use std::path::Path;
@@ -33,11 +33,20 @@ fn main() -> ExitCode {
     }
 }
 
+#[expect(clippy::print_stderr, reason = "what it says goes into a log")]
 fn pretend(folder: &Path, recipe: Option<&scalerl_recipe::Resolved>) -> Result<(), String> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))
             .map_err(|error| error.to_string())?;
+    }
+    if std::env::var_os("PRETEND_WARM_UP").is_some() && recipe.is_some() {
+        eprintln!("warm-up");
+        // Ends with a signal, as a warm-up that is asked to stop: in order, and without a folder.
+        while !stop.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        return Ok(());
     }
     let delay = std::env::var("PRETEND_DELAY_MS").ok().and_then(|text| text.parse().ok());
     let breaks = std::env::var("PRETEND_BREAK").ok();

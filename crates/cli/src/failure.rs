@@ -60,6 +60,13 @@ impl std::error::Error for Failed {
     }
 }
 
+/// Where nothing better is known to say about a full disk.
+const FULL: &str = "disk full: make room there (or raise the quota), then give the command again";
+
+fn is_disk_full(cause: &(dyn std::error::Error + 'static)) -> bool {
+    cause.downcast_ref::<std::io::Error>().is_some_and(scalerl_files::is_disk_full)
+}
+
 /// Prints a failure and gives its exit code.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     let is_closed_pipe = error
@@ -77,7 +84,8 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     let bad_input = error.chain().find_map(|cause| cause.downcast_ref::<BadInput>());
     let failed = error.chain().find_map(|cause| cause.downcast_ref::<Failed>());
     let hint = bad_input.and_then(|bad| bad.hint.as_ref()).or(failed.map(|failed| &failed.hint));
-    if let Some(hint) = hint.filter(|hint| !hint.is_empty()) {
+    let full = error.chain().any(is_disk_full).then(|| FULL.to_owned());
+    if let Some(hint) = hint.filter(|hint| !hint.is_empty()).or(full.as_ref()) {
         let _ = writeln!(err, "hint: {hint}");
     }
     ExitCode::from(if bad_input.is_some() { 2 } else { 1 })

@@ -1,30 +1,32 @@
 //! `scalerl generator`: one more generator for a run, on this machine or another.
 //!
-//! It finds the run by its name in Redis, which also holds the recipe; it needs the files of the
-//! starting model, and takes the current weights from the trainer before it serves. When the trainer
+//! It finds the run by its name in Redis, which also holds the recipe, and believes what is signed
+//! with the run's token; it needs the files of the starting model, and takes the current weights from the trainer before it serves. When the trainer
 //! goes away it waits for it to come back, for as long as it has patience.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use scalerl_model::collective::Transport;
-use scalerl_model::device;
-use scalerl_model::tch::{Device, Kind};
 use scalerl_model::train::ComputeKind;
 use scalerl_recipe::{Recipe, Source};
+use scalerl_torch::collective::{Token, Transport};
+use scalerl_torch::device;
+use scalerl_torch::tch::{Device, Kind};
 use scalerl_worker::channel::WeightMember;
 use scalerl_worker::host::host;
 use scalerl_worker::options::{cache_after_exchange, generator_options, learner_options};
 use scalerl_worker::remote::{
-    Announcement, Broker, Ended, Found, RemoteOptions, ServeSetup, find, serve,
+    Announcement, Broker, Ended, Found, RemoteError, RemoteOptions, ServeSetup, find, serve,
 };
-use scalerl_worker::{Form, LocalGenerator, LocalGeneratorSetup, Shelf};
+use scalerl_worker::{Form, LocalGenerator, LocalGeneratorSetup, WeightStore};
 
 use crate::failure::BadInput;
 use crate::train::cluster::processes::end_with_owner;
 use crate::train::cluster::remote::{LOOK, Recruit, failed};
+use crate::train::cluster::token::TokenSource;
 use crate::train::cluster::{REDIS, channel_options, own_device};
 use crate::train::rendering::Renderer;
 
@@ -44,6 +46,9 @@ pub(crate) struct Args {
     /// Address of the Redis server; without it the variable SCALERL_REDIS.
     #[arg(long, value_name = "URL")]
     redis: Option<String>,
+    /// File with the run's token: RUN/session.token; without it the variable SCALERL_TOKEN.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
     /// What this generator is called; without it host and process.
     #[arg(long = "as", value_name = "NAME")]
     own_name: Option<String>,
@@ -70,14 +75,24 @@ pub(crate) fn run(args: &Args, _out: &mut dyn Write) -> Result<()> {
     let own_name = args.own_name.clone();
     let own_name = own_name.unwrap_or_else(|| format!("{}-{}", host(), std::process::id()));
     let patience = Duration::from_secs(args.patience);
-    Role { url, name: args.name.clone(), own_name, device, patience }.play()
+    let token = TokenSource::find(args.token_file.as_deref(), None)?;
+    Role { url, name: args.name.clone(), token, own_name, device, patience }.play()
 }
 
 /// The session that was served last.
 struct Last {
     nonce: String,
+    token: Token,
     /// Its trainer may live: the network between may have been down.
     may_go_on: bool,
+}
+
+/// What one look has found.
+enum Look {
+    Found(Box<Announcement>, Token),
+    Over,
+    /// Nothing to serve yet, and why.
+    Missing(anyhow::Error),
 }
 
 /// Whether anybody listens there: an announcement outlives its trainer for a while, and to prepare
@@ -92,6 +107,7 @@ pub(crate) struct Role {
     pub(crate) url: String,
     /// Of the session.
     pub(crate) name: String,
+    pub(crate) token: TokenSource,
     pub(crate) own_name: String,
     pub(crate) device: Device,
     pub(crate) patience: Duration,
@@ -115,14 +131,14 @@ impl Role {
         let mut broker = Broker::new(&self.url, RemoteOptions::default().reply).map_err(failed)?;
         let mut last: Option<Last> = None;
         loop {
-            let Some(found) = self.wait(&mut broker, last.as_ref()).await? else {
+            let Some((found, token)) = self.wait(&mut broker, last.as_ref()).await? else {
                 self.say("the run is over");
                 return Ok(());
             };
             let nonce = found.nonce.clone();
-            let ended = self.serve(&broker, *found).await?;
+            let ended = self.serve(&broker, *found, token.clone()).await?;
             let may_go_on = matches!(ended, Ended::TrainerGone { .. });
-            last = Some(Last { nonce, may_go_on });
+            last = Some(Last { nonce, token, may_go_on });
             match ended {
                 Ended::Over => {
                     self.say("the run is over");
@@ -146,45 +162,66 @@ impl Role {
         &self,
         broker: &mut Broker,
         last: Option<&Last>,
-    ) -> Result<Option<Box<Announcement>>> {
-        let (started, mut reminded) = (Instant::now(), Instant::now());
+    ) -> Result<Option<(Box<Announcement>, Token)>> {
+        let (started, mut reminded) = (Instant::now(), None::<Instant>);
         loop {
-            let trouble = match find(broker, &self.name).await {
-                Ok(Found::Session(found)) => {
-                    if last.is_none_or(|last| last.nonce != found.nonce || last.may_go_on)
-                        && is_open(&found.weights).await
-                    {
-                        return Ok(Some(found));
-                    }
-                    None
-                }
-                Ok(Found::Over { nonce }) if last.is_some_and(|last| last.nonce == nonce) => {
-                    return Ok(None);
-                }
-                Ok(_) => None,
-                Err(error) => Some(failed(error)),
+            let missing = match self.look(broker, last).await? {
+                Look::Found(found, token) => return Ok(Some((found, token))),
+                Look::Over => return Ok(None),
+                Look::Missing(missing) => missing,
             };
             if started.elapsed() >= self.patience.max(LOOK) {
-                return match (trouble, last) {
-                    (Some(error), None) => Err(error),
-                    (None, None) => {
-                        let message = format!("no trainer has announced itself as `{}`", self.name);
-                        let hint = "start the trainer, or see whether name and server are the same";
-                        Err(BadInput::new(message).hint(hint).into())
-                    }
-                    // It has served, and nobody needs it any more.
-                    (_, Some(_)) => Ok(None),
-                };
+                // One that has served is not needed any more.
+                return if last.is_some() { Ok(None) } else { Err(missing) };
             }
-            if reminded.elapsed() >= REMIND {
-                reminded = Instant::now();
-                self.say(&format!("waiting for a trainer named `{}`", self.name));
+            if reminded.unwrap_or(started).elapsed() >= REMIND {
+                reminded = Some(Instant::now());
+                self.say(&format!("waiting: {missing}"));
             }
             tokio::time::sleep(LOOK).await;
         }
     }
 
-    async fn serve(&self, broker: &Broker, announcement: Announcement) -> Result<Ended> {
+    /// One look for a session.
+    async fn look(&self, broker: &mut Broker, last: Option<&Last>) -> Result<Look> {
+        let Some(token) = self.token.read(last.map(|last| &last.token))? else {
+            let message = format!("{} is not there", self.token.place());
+            let hint = "start the trainer, which writes it, or set SCALERL_TOKEN for both";
+            return Ok(Look::Missing(BadInput::new(message).hint(hint).into()));
+        };
+        let found = match find(broker, &self.name, &token).await {
+            Ok(found) => found,
+            Err(error) => return Ok(Look::Missing(failed(error))),
+        };
+        Ok(match found {
+            Found::Session(found) => {
+                let is_other = last.is_none_or(|last| last.nonce != found.nonce || last.may_go_on);
+                if is_other && is_open(&found.weights).await {
+                    return Ok(Look::Found(found, token));
+                }
+                Look::Missing(self.nobody())
+            }
+            Found::Over { nonce } if last.is_some_and(|last| last.nonce == nonce) => Look::Over,
+            Found::Unusable { reason } => {
+                let name = self.name.clone();
+                Look::Missing(failed(RemoteError::Session { name, reason }))
+            }
+            Found::Nothing | Found::Over { .. } => Look::Missing(self.nobody()),
+        })
+    }
+
+    fn nobody(&self) -> anyhow::Error {
+        let message = format!("no trainer has announced itself as `{}`", self.name);
+        let hint = "start the trainer, or see whether name and server are the same";
+        BadInput::new(message).hint(hint).into()
+    }
+
+    async fn serve(
+        &self,
+        broker: &Broker,
+        announcement: Announcement,
+        token: Token,
+    ) -> Result<Ended> {
         let recruit: Recruit = serde_json::from_value(announcement.material.clone())
             .context("the trainer's announcement has another form: is it of another build?")?;
         let text = Source::Text { name: "the trainer's recipe".to_owned(), text: recruit.recipe };
@@ -197,24 +234,24 @@ impl Role {
         let model = recruit.policy.load(kind, self.device)?;
         let (config, form) = (model.config.clone(), Form::of(&model.parameters));
         let renderer = Renderer::load(&recipe, &recruit.policy.folder)?;
-        let shelf = Shelf::new();
+        let weight_store = WeightStore::new();
         let local = LocalGenerator::start(LocalGeneratorSetup {
             options: generator_options(&recipe, &config, self.device),
             model,
             tokenizer: renderer.tokenizer.clone(),
             stop_tokens: renderer.tokenizer.ends().iter().map(|id| *id as u32).collect(),
             cache_after_exchange: cache_after_exchange(&recipe),
-            shelf: shelf.clone(),
+            weight_store: weight_store.clone(),
             threads: None,
         })?;
         let mut options = channel_options(&recipe);
         options.meeting = MEETING;
         options.transport = recruit.is_sharing.then_some(Transport::Gloo);
-        let ((address, port), token) = (announcement.weights.clone(), announcement.token.clone());
-        let own_name = self.own_name.clone();
+        let ((address, port), own_name) = (announcement.weights.clone(), self.own_name.clone());
+        let key = token.clone();
         // Waits for the trainer: not on a thread of the runtime.
         let joined = tokio::task::spawn_blocking(move || {
-            WeightMember::join((&address, port, &token), &own_name, form, shelf, options)
+            WeightMember::join((&address, port, &key), &own_name, form, weight_store, options)
         });
         let member = match joined.await.context("joining panicked")? {
             Ok(member) => member,
@@ -225,6 +262,7 @@ impl Role {
         let served = serve(ServeSetup {
             broker: broker.another(),
             name: self.name.clone(),
+            token,
             announcement,
             own_name: self.own_name.clone(),
             host: host(),

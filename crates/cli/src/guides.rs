@@ -84,3 +84,15 @@ fn every_command_of_the_guides_is_one_the_program_takes() {
     }
     assert!(checked >= 40, "only {checked} commands were found");
 }
+
+#[test]
+fn the_page_on_stability_has_every_sign_in_the_words_of_the_program() {
+    let page = pages().into_iter().find(|path| path.ends_with("docs/stability.md")).unwrap();
+    let page = fs::read_to_string(page).unwrap();
+    for sign in scalerl_journal::BadSign::ALL {
+        let name = serde_json::to_value(sign).unwrap();
+        let row = format!("| {} | {} |", name.as_str().unwrap(), sign.description());
+        let row = page.lines().find(|line| line.starts_with(&row));
+        assert!(row.is_some_and(|row| row.contains(sign.advice())), "{sign:?}");
+    }
+}

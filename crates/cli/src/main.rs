@@ -2,6 +2,8 @@
 //! name.
 
 #[cfg(feature = "train")]
+mod alarms;
+#[cfg(feature = "train")]
 mod arithmetic;
 #[cfg(feature = "train")]
 mod bench;
@@ -20,6 +22,10 @@ mod grade;
 #[cfg(all(test, feature = "train"))]
 mod guides;
 mod history;
+#[cfg(feature = "train")]
+mod init;
+#[cfg(feature = "train")]
+mod interrupt;
 mod predictions;
 mod progress;
 mod recipe;
@@ -28,6 +34,7 @@ mod report;
 mod sampling;
 #[cfg(feature = "train")]
 mod sft;
+mod shell;
 mod status;
 mod study;
 #[cfg(feature = "train")]
@@ -37,9 +44,23 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+#[cfg(not(feature = "train"))]
+const START: &str = "\
+Start here:
+  scalerl fit LOG                   a forecast from the log of any trainer
+  scalerl recipe list               recipes that are part of the program";
+
+#[cfg(feature = "train")]
+const START: &str = "\
+Start here:
+  scalerl train quickstart          a whole run with forecast and report: minutes on two CPU cores, no files
+  scalerl init DATA --model MODEL   a recipe for data of your own; then scalerl train FILE --dry-run
+  scalerl fit LOG                   a forecast from the log of any trainer
+  scalerl recipe list               recipes that are part of the program";
+
 /// RL post-training for language models whose outcome can be forecast.
 #[derive(Debug, Parser)]
-#[command(name = "scalerl", version, max_term_width = 100)]
+#[command(name = "scalerl", version, max_term_width = 100, before_help = START)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -47,6 +68,9 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Write a recipe for data of your own: columns, verifier, lengths and budgets, with reasons.
+    #[cfg(feature = "train")]
+    Init(init::Args),
     /// Fit the compute-performance curve of one or more runs and forecast from it.
     Fit(forecast::fit::Args),
     /// Compare runs: a higher ceiling, a better efficiency, or no difference to be seen.
@@ -81,8 +105,15 @@ enum Command {
     Study(study::Args),
     /// Hold the forecasts made at half of each run's compute against what came.
     Predictions(predictions::Args),
+    /// Look at recorded runs with the stability watch, and hold its alarms against how they ended.
+    #[cfg(feature = "train")]
+    Alarms(alarms::Args),
     /// List, show, check and compare recipes.
     Recipe(recipe::Args),
+    /// Print a script that completes commands and options: scalerl completions bash.
+    Completions(shell::Completions),
+    /// Print the manual, or write the pages of all commands: scalerl man | man -l -.
+    Man(shell::Man),
     /// Measure speed.
     #[command(subcommand)]
     Bench(Bench),
@@ -101,6 +132,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let mut out = std::io::stdout().lock();
     let outcome = match cli.command {
+        #[cfg(feature = "train")]
+        Command::Init(args) => init::run(&args, &mut out),
         Command::Fit(args) => forecast::fit::run(&args, &mut out),
         Command::Compare(args) => forecast::compare::run(&args, &mut out),
         Command::Backtest(args) => forecast::backtest::run(&args, &mut out),
@@ -121,7 +154,11 @@ fn main() -> ExitCode {
         Command::Grade(args) => grade::run(&args, &mut out),
         Command::Study(args) => study::run(&args, &mut out),
         Command::Predictions(args) => predictions::run(&args, &mut out),
+        #[cfg(feature = "train")]
+        Command::Alarms(args) => alarms::run(&args, &mut out),
         Command::Recipe(args) => recipe::run(&args, &mut out),
+        Command::Completions(args) => shell::completions(&args, &mut out),
+        Command::Man(args) => shell::man(&args, &mut out),
         Command::Bench(Bench::Fit(args)) => forecast::bench::run(&args, &mut out),
         #[cfg(feature = "train")]
         Command::Bench(Bench::Model(what)) => bench::run(&what, &mut out),

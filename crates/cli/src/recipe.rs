@@ -125,12 +125,13 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
 }
 
 fn list(out: &mut dyn Write) -> Result<()> {
-    let width = shipped::RECIPES.iter().map(|recipe| recipe.name.len()).max().unwrap_or_default();
-    for recipe in shipped::RECIPES {
+    let all = || shipped::RECIPES.iter().chain(shipped::EXAMPLES);
+    let width = all().map(|recipe| recipe.name.len()).max().unwrap_or_default();
+    for recipe in all() {
         let description = &load_one(recipe.name)?.description;
         writeln!(out, "{:width$}  {description}", recipe.name)?;
     }
-    Ok(())
+    Ok(writeln!(out, "\na recipe for data of your own: scalerl init DATA --model MODEL")?)
 }
 
 fn print_diff(left: &str, right: &str, out: &mut dyn Write) -> Result<()> {
@@ -202,6 +203,7 @@ mod tests {
         insta::assert_snapshot!(output(&["list"]).unwrap(), @"
     scalerl                                ScaleRL (arXiv 2510.13786): the recipe whose curve held to 100,000 GPU-hours
     quickstart                             ScaleRL on a small synthetic task: minutes on two CPU cores
+    first-run                              ScaleRL for a first run of an hour: the base of what `scalerl init` writes
     minimax-m1                             MiniMax-M1 as run in the ScaleRL paper: CISPO and FP32 head, phases alternate
     magistral                              Magistral as run in the ScaleRL paper: DAPO, streaming
     dapo-qwen2.5                           Qwen2.5-DAPO as run in the ScaleRL paper
@@ -217,6 +219,9 @@ mod tests {
     leave-one-out/length-penalty           leave one out: length penalty for interruptions
     leave-one-out/no-zero-variance-filter  leave one out: no zero-variance filter
     leave-one-out/uniform-sampling         leave one out: uniform sampling for No-Positive-Resampling
+    examples/gsm8k                         ScaleRL on GSM8K: a 0.5B model on one GPU
+
+    a recipe for data of your own: scalerl init DATA --model MODEL
     ");
     }
 
@@ -241,7 +246,7 @@ mod tests {
         assert!(error.downcast_ref::<BadInput>().is_some());
         assert_eq!(
             error.to_string(),
-            "--set pipeline.group_size=1: `pipeline.group_size` is 1, it must be at least 2"
+            "--set pipeline.group_size=1: `pipeline.group_size` is 1, it must be between 2 and 65536"
         );
         assert_eq!(output(&["check", "scalerl"]).unwrap(), "scalerl: fine\n");
     }

@@ -114,10 +114,9 @@ fn check_out(args: &Args) -> Result<(), BadInput> {
 }
 
 fn page(story: &Story, findings: &Findings, path: &Path) -> Page {
-    let description = story.recipe.as_ref().map_or("", |recipe| recipe.description.as_str());
     Page {
         title: format!("Run {}", story.name),
-        subtitle: description.to_owned(),
+        subtitle: recipe::subtitle(story),
         sections: vec![
             opening(story, findings, path),
             curve::section(story, &findings.fit),

@@ -1,13 +1,16 @@
 //! `scalerl sft`: supervised fine-tuning on chat or prompt/completion JSONL.
 
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use scalerl_model::sft::{Progress, SftOptions};
+use scalerl_model::sft::{Progress, SftError, SftOptions};
 use scalerl_model::train::AdamWConfig;
-use scalerl_model::{device, hub, sft};
+use scalerl_model::{hub, sft};
+use scalerl_torch::device;
 
-use crate::failure::BadInput;
+use crate::failure::{BadInput, Failed};
+use crate::interrupt::Interrupt;
 
 /// Options of `sft`.
 #[derive(Debug, clap::Args)]
@@ -100,16 +103,31 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
         is_recomputing: args.recompute,
     };
     let mut failed_to_print = None;
+    let interrupt = Interrupt::listen()?;
     let outcome = sft::run(&options, &args.out, device, args.resume, &mut |progress| {
         let printed = print(progress, out);
         failed_to_print = failed_to_print.take().or(printed.err());
+        if interrupt.is_asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })
-    .map_err(|error| BadInput::new(&error).hint(error.hint()))?;
+    .map_err(failed)?;
     if let Some(error) = failed_to_print {
         return Err(error.into());
     }
-    writeln!(out, "finished: {}", outcome.model.display())?;
+    match outcome {
+        Some(outcome) => writeln!(out, "finished: {}", outcome.model.display())?,
+        None => writeln!(out, "stopped and saved; the same command with --resume goes on")?,
+    }
     Ok(())
+}
+
+/// An error of supervised steps, with what to do next.
+pub(crate) fn failed(error: SftError) -> anyhow::Error {
+    let hint = error.hint();
+    if error.is_of_work() {
+        Failed::new(error, hint).into()
+    } else {
+        BadInput::new(&error).hint(hint).into()
+    }
 }
 
 fn print(progress: &Progress, out: &mut dyn Write) -> std::io::Result<()> {

@@ -127,7 +127,9 @@ fn check_folder(args: &Args, study: &Study) -> Result<(), BadInput> {
         return Err(BadInput::new(message)
             .hint("go on with them with --resume, or choose another folder with --out"));
     }
-    if !holds_runs && args.resume {
+    // A study that was stopped in its first warm-up is begun, and holds no run yet.
+    let is_begun = study.folder.join("recipes").is_dir();
+    if !holds_runs && !is_begun && args.resume {
         let message = format!("{} holds no runs to go on with", study.folder.display());
         return Err(BadInput::new(message).hint("leave out --resume, or check --out"));
     }

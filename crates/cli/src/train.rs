@@ -1,19 +1,20 @@
 //! `scalerl train`: from a recipe to a run folder.
 //!
-//! Resolve the recipe, see that the folder can be used (`place.rs`), read the problems
+//! Resolve the recipe, see that the folder can be used (`destination.rs`), read the problems
 //! (`material.rs`), prepare the policy (`policy.rs`), render prompts (`rendering.rs`), then hand
 //! generator (`servers.rs` where vLLM writes), trainer, prompts and judge to the engine (`conduct.rs`)
 //! and show what happens (`live.rs`). In this order, so that whatever can be refused is refused before
 //! a warm-up is paid for. `--dry-run` says what would happen (`plan.rs`). With several processes this
 //! one may be another part of the run (`cluster.rs`).
 
+mod back;
 pub(crate) mod cluster;
 mod conduct;
+mod destination;
 pub(crate) mod environment;
 mod history;
-mod live;
+pub(crate) mod live;
 mod material;
-mod place;
 mod plan;
 pub(crate) mod policy;
 mod provenance;
@@ -27,16 +28,18 @@ use std::time::Duration;
 use anyhow::Result;
 use scalerl_engine::RunEnd;
 use scalerl_journal::{RunFolder, StopReason};
-use scalerl_model::tch::Device;
-use scalerl_model::{device, shim};
+use scalerl_recipe::{GeneratorChoice, Recipe, Resolved};
+use scalerl_torch::tch::Device;
+use scalerl_torch::{device, shim};
 
 use crate::failure::BadInput;
 use crate::generator::Role;
 use crate::recipe::{resolve, say_advice};
+use cluster::token::TokenSource;
 use cluster::{Part, own_device};
 use conduct::{Parts, conduct};
+use destination::{Destination, resumed_recipe};
 use environment::environment;
-use place::{Place, resumed_recipe};
 use policy::Policy;
 use rendering::Renderer;
 
@@ -58,13 +61,20 @@ pub(crate) struct Args {
     /// Go on with the run in this folder. Budgets and stopping may be changed with --set.
     #[arg(long, value_name = "RUN")]
     resume: Option<PathBuf>,
-    /// Say what would happen: model, memory, tokens per step, time; train nothing.
+    /// With --resume: go on from an earlier checkpoint, `best` or a step, and undo what came after;
+    /// optimizer.lr may then be changed with --set.
+    #[arg(long, value_name = "STEP", requires = "resume")]
+    from: Option<back::Target>,
+    /// Say what would happen: verifier, memory, time, cost; train nothing.
     #[arg(long)]
     dry_run: bool,
     /// Forecast from this run's own points alone: finished runs of the same weights and evaluation,
     /// beside it and in the library of `scalerl history`, are not learned from.
     #[arg(long, conflicts_with = "resume")]
     no_history: bool,
+    /// With --dry-run: what an hour of one device costs, in any currency.
+    #[arg(long, value_name = "PRICE", requires = "dry_run", value_parser = crate::status::price)]
+    price_per_hour: Option<f64>,
     /// auto, cpu, cuda or cuda:N.
     #[arg(long, default_value = "auto")]
     device: String,
@@ -74,12 +84,11 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     cluster::processes::end_with_owner()?;
     let device = device::parse(&args.device).map_err(BadInput::new)?;
     let recipe = match &args.resume {
-        Some(folder) => resumed_recipe(folder, &args.recipes, &args.set)?,
+        Some(folder) => resumed_recipe(folder, &args.recipes, &args.set, args.from.is_some())?,
         None => resolve(&args.recipes, &args.set)?,
     };
     if args.dry_run {
-        say_advice(&recipe, out)?;
-        return plan::print(&recipe, device, out);
+        return dry_run(args, &recipe, device, out);
     }
     let lead = match Part::of(&recipe)? {
         Part::Lead(lead) => lead,
@@ -90,39 +99,48 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         Part::Generate { name, own_name, local_rank } => {
             let device = own_device(&args.device, device, local_rank);
             let url = cluster::redis(&recipe)?;
-            return Role { url, name, own_name, device, patience: PATIENCE }.play();
+            let run = args.run.as_deref().or(args.resume.as_deref());
+            let token = TokenSource::find(None, run)?;
+            return Role { url, name, token, own_name, device, patience: PATIENCE }.play();
         }
     };
-    let has_end = recipe.budget.has_limit() || recipe.stopping.target.is_some();
-    if !has_end && recipe.stopping.forecast_gain.is_none() {
-        return Err(BadInput::new("the recipe has no end: [budget] and [stopping] are unset")
-            .hint("--set budget.steps=100, budget.device_hours=…, or stopping.forecast_gain=0.005")
-            .into());
-    }
+    check_end(&recipe)?;
     if lead.generators > 0 {
         // Known before anything is spent.
         cluster::redis(&recipe)?;
     }
-    let place = match &args.resume {
-        Some(folder) => Place::resumed(folder)?,
-        None => Place::new(args.run.as_deref(), &recipe, &args.recipes)?,
+    let destination = match &args.resume {
+        Some(folder) => Destination::resumed(folder)?,
+        None => Destination::new(args.run.as_deref(), &recipe, &args.recipes)?,
     };
-    let record = place.path().join("held_out.json");
+    let _undo = matches!(destination, Destination::New(_))
+        .then(|| UndoStart(destination.path().to_owned()));
+    let record = destination.path().join("held_out.json");
     let problems = material::read(&recipe, &record)?;
-    let policy = match Policy::recorded(place.path()) {
+    let policy = match Policy::recorded(destination.path()) {
         Some(policy) => policy,
-        None => Policy::prepare(&recipe, device)?,
+        None => match Policy::prepare(&recipe, device)? {
+            Some(policy) => policy,
+            None => {
+                let line =
+                    "stopped in the warm-up, which is saved; the same command goes on with it";
+                return Ok(writeln!(out, "{line}")?);
+            }
+        },
     };
     let renderer = Renderer::load(&recipe, &policy.folder)?;
-    let split = problems.split.clone();
+    let kept = problems.record.clone();
     let material = material::render(problems, &renderer, &recipe)?;
     let provenance = provenance::of(&policy, &recipe, &material.evaluation_sets)?;
     let history = match (&args.resume, args.no_history) {
-        (None, false) => history::gather(place.path(), &provenance)?,
+        (None, false) => history::gather(destination.path(), &provenance)?,
         _ => Vec::new(),
     };
-    let folder = place.enter(&recipe, &environment(device, provenance))?;
-    material::record(split, &record)?;
+    if let Some(target) = args.from {
+        back::go_back(destination.path(), target)?;
+    }
+    let folder = destination.enter(&recipe, &environment(device, provenance))?;
+    material::record(&kept, &record)?;
     policy.record(folder.path())?;
     if args.resume.is_none() {
         folder.write_history(&history)?;
@@ -138,6 +156,9 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         Some(_) => device,
         None => generator_device(&args.device, device),
     };
+    let is_alone = lead.ranks.is_none()
+        && lead.generators == 0
+        && recipe.pipeline.generator == GeneratorChoice::Local;
     let parts = Parts {
         folder,
         recipe: &recipe,
@@ -156,7 +177,51 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         let (used, taken) = (used as f64 / GIB, taken as f64 / GIB);
         writeln!(out, "device memory at its peak: {used:.1} GiB in tensors, {taken:.1} GiB taken")?;
     }
-    finish(&end, out)
+    finish(&end, out)?;
+    match back::after(&end, &recipe, args, is_alone, out)? {
+        Some(again) => run(&again, out),
+        None => Ok(()),
+    }
+}
+
+/// A run that never began leaves no folder, so that the same command can be given again. One that has
+/// begun is left as it is.
+struct UndoStart(PathBuf);
+
+impl Drop for UndoStart {
+    fn drop(&mut self) {
+        if let Err(error) = RunFolder::undo_start(&self.0) {
+            // What ended the start is told; this comes on top.
+            let _ = writeln!(std::io::stderr(), "{error}");
+        }
+    }
+}
+
+/// Says what a run would be; refuses what `run` would refuse.
+fn dry_run(args: &Args, recipe: &Resolved, device: Device, out: &mut dyn Write) -> Result<()> {
+    check_end(recipe)?;
+    if recipe.cluster.generators > 0 {
+        cluster::redis(recipe)?;
+    }
+    if args.resume.is_none() {
+        Destination::new(args.run.as_deref(), recipe, &args.recipes)?;
+    }
+    say_advice(recipe, out)?;
+    let is_shared = generator_device(&args.device, device) == device;
+    let own_devices = if is_shared { 1.0 } else { 2.0 };
+    let machine = plan::Machine { device, own_devices, price_per_hour: args.price_per_hour };
+    plan::print(recipe, &machine, out)
+}
+
+/// Refuses a run that would never end.
+fn check_end(recipe: &Recipe) -> Result<()> {
+    let has_end = recipe.budget.has_limit() || recipe.stopping.target.is_some();
+    if !has_end && recipe.stopping.forecast_gain.is_none() {
+        return Err(BadInput::new("the recipe has no end: [budget] and [stopping] are unset")
+            .hint("--set budget.steps=100, budget.device_hours=…, or stopping.forecast_gain=0.005")
+            .into());
+    }
+    Ok(())
 }
 
 const GIB: f64 = (1_u64 << 30) as f64;

@@ -2,7 +2,6 @@
 //! 2, an error that names the file or key, and a hint. `make test-hostile` adds up the cases.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
-#![expect(clippy::print_stdout, reason = "the cases are counted")]
 
 use std::fs::File;
 use std::io::Write as _;

@@ -121,6 +121,29 @@ fn a_study_runs_everything_and_says_what_came_out() {
 }
 
 #[test]
+fn a_study_that_was_stopped_before_its_first_run_goes_on_with_the_command_it_prints() {
+    let folder = folder(STUDY);
+    let mut slow = command(folder.path(), &[]);
+    // The stand-in makes its folder after this pause, as training does after its warm-up.
+    slow.env("PRETEND_WARM_UP", "1").stderr(Stdio::piped()).stdout(Stdio::null());
+    let mut child = slow.spawn().unwrap();
+    let log = folder.path().join("out/logs/base-s1.log");
+    let begun = Instant::now();
+    while !fs::read_to_string(&log).is_ok_and(|text| text.contains("warm-up")) {
+        assert!(child.try_wait().unwrap().is_none(), "the study ended");
+        assert!(begun.elapsed() < Duration::from_mins(1), "waited in vain");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    signal(&child, "-INT");
+    let output = child.wait_with_output().unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert!(err.contains("go on with: scalerl study study.toml --resume"), "{err}");
+    assert!(!folder.path().join("out/runs/base-s1").exists());
+    let resumed = finish(command(folder.path(), &["--resume"]));
+    assert_eq!(resumed.code, 0, "{}", resumed.err);
+}
+
+#[test]
 fn a_study_that_was_interrupted_or_killed_comes_to_the_same_points() {
     let whole = folder(STUDY);
     assert_eq!(finish(command(whole.path(), &[])).code, 0);

@@ -54,6 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 end_of_thinking: vec![91],
                 end_of_answer: None,
             },
+            intake: fake::fake_intake(),
             evaluation_sets: vec![EvaluationSet { name: "held-out".into(), prompts: held_out }],
             devices: Devices::Apart { generator: 1.0, trainer: 1.0 },
             generator_flops_per_token: 2.0,

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use scalerl_journal::JournalError;
-use scalerl_objective::plan::PlanError;
 use scalerl_rollout::{GeneratorError, GroupId, PolicyVersion, SourceError, TrainerError};
 use thiserror::Error;
 
@@ -23,9 +22,6 @@ pub enum EngineError {
     /// Handing weights over.
     #[error("handing {version} over: {source}")]
     Adopting { version: PolicyVersion, source: GeneratorError },
-    /// A generator that does not keep its contract.
-    #[error("the generator was asked for {asked} completions and returned {returned}")]
-    WrongCount { asked: u32, returned: usize },
     /// Tokens of an evaluation that other weights have written.
     #[error("the evaluation of {version} has tokens of {found}")]
     MixedEvaluation { version: PolicyVersion, found: PolicyVersion },
@@ -35,9 +31,11 @@ pub enum EngineError {
     /// A trainer that does not keep its contract.
     #[error("the step from {from} reports version {reported}")]
     WrongVersion { from: PolicyVersion, reported: PolicyVersion },
-    /// A batch that cannot be trained on.
-    #[error(transparent)]
-    Plan(#[from] PlanError),
+    /// Step after step meets groups that cannot be trained on.
+    #[error(
+        "{steps} steps in a row met groups that cannot be trained on; the last reason: {reason}"
+    )]
+    Untrainable { steps: usize, reason: String },
     /// Prompts.
     #[error(transparent)]
     Source(#[from] SourceError),
@@ -50,6 +48,9 @@ pub enum EngineError {
     /// A task panicked.
     #[error("{what} panicked: {reason}")]
     Panicked { what: &'static str, reason: String },
+    /// None of the checkpoints can be used; what is wrong with the newest.
+    #[error("none of the {checkpoints} checkpoints is whole; the newest: {source}")]
+    NoSoundCheckpoint { checkpoints: usize, source: JournalError },
     /// A saved state that does not fit.
     #[error("the checkpoint of {version} cannot be resumed: {reason}")]
     BadState { version: PolicyVersion, reason: String },
@@ -72,6 +73,24 @@ impl EngineError {
             Self::Training(TrainerError::RankLost { .. }) => {
                 "see why that process ended, then go on with --resume; any number of ranks will do"
             }
+            Self::Training(TrainerError::DiskFull { .. }) => {
+                "make room on that disk (or raise the quota), then go on with --resume; what was \
+                 saved before is whole"
+            }
+            Self::Training(TrainerError::Storage { .. }) => {
+                "check the path, its permissions and the disk, then go on with --resume"
+            }
+            Self::Training(TrainerError::Device { .. }) => {
+                "see what the device's driver says (`scalerl doctor`), then go on with --resume"
+            }
+            Self::Untrainable { .. } => {
+                "the groups are in set-aside/ of the run folder: see what is wrong with whoever \
+                 wrote or judged them (generator, tokenizer, verifier), then go on with --resume"
+            }
+            Self::NoSoundCheckpoint { .. } => {
+                "restore one from a copy; or move the checkpoints folder and events.jsonl away to \
+                 begin again from the start"
+            }
             Self::VerifierBroken { .. } => "try the verifier by hand with `scalerl grade`",
             Self::Late { .. } => {
                 "see whether the device or a server hangs, then go on with --resume"
@@ -82,6 +101,26 @@ impl EngineError {
             }
             Self::Source(_) => "check the data sets of the recipe",
             _ => "this is a bug in a generator, a trainer or the engine: please report it",
+        }
+    }
+
+    /// Whether something could not be written.
+    pub(crate) fn is_of_storage(&self) -> bool {
+        use TrainerError::{DiskFull, Storage};
+        matches!(self, Self::Journal(_) | Self::Training(DiskFull { .. } | Storage { .. }))
+    }
+
+    /// Whether the run folder, and not the run, is what cannot be used.
+    pub fn is_of_folder(&self) -> bool {
+        match self {
+            Self::NoSoundCheckpoint { .. } | Self::BadState { .. } => true,
+            Self::Journal(error) => matches!(
+                error,
+                JournalError::Damaged { .. }
+                    | JournalError::TooNew { .. }
+                    | JournalError::TooManyDamaged { .. }
+            ),
+            _ => false,
         }
     }
 }

@@ -84,14 +84,10 @@ async fn answer<G: Generator, R: Grader>(
 ) -> Result<Answers, EngineError> {
     let prompt = &floor.settings.evaluation_sets[set].prompts[index];
     let request = floor.settings.evaluation_request(version.0, set, index, prompt);
-    let asked = request.count;
     let completions = floor
         .generate(request, Role::Evaluate, retried)
         .await
         .map_err(|source| EngineError::Evaluating { version, source })?;
-    if completions.len() != asked as usize {
-        return Err(EngineError::WrongCount { asked, returned: completions.len() });
-    }
     let versions = completions.iter().flat_map(|completion| &completion.versions);
     if let Some(found) = versions.copied().find(|found| *found != version) {
         return Err(EngineError::MixedEvaluation { version, found });

@@ -11,9 +11,9 @@ mod trainer;
 
 use std::time::Duration;
 
-pub use generator::{FakeGenerator, Fault};
+pub use generator::{FakeGenerator, Fault, fake_intake, tokens_saying};
 pub use task::{FakeGrader, FakePrompts, fake_prompts};
-pub use trainer::FakeTrainer;
+pub use trainer::{FakeTrainer, Refuses};
 
 use crate::settings::mix;
 

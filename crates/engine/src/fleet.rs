@@ -8,7 +8,8 @@
 //!    └──────── heard with the current weights ── stale ◄── restarting
 //! ```
 //! Also: `stale` when the trainer has stopped sending it weights, `dead` at once when its process is
-//! known to have ended. Every change has a reason and is an event of the journal.
+//! known to have ended. What such a process had said before it ended may be read later; it is no sign of
+//! life, only another process's is. Every change has a reason and is an event of the journal.
 //!
 //! Not here: reading signs (`worker::remote`), starting processes (`cli`). What a generator may
 //! serve is not decided here either but where tokens are made and taken: this is for people.
@@ -65,12 +66,16 @@ pub struct Fleet {
     /// What everybody who serves must have.
     current: PolicyVersion,
     members: BTreeMap<String, Member>,
+    /// The process of those that this one starts again, once the first has ended; `None` between an
+    /// end and the next start. What others had said may still be read and is no sign of life.
+    processes: BTreeMap<String, Option<u32>>,
 }
 
 impl Fleet {
     /// Nobody is there yet.
     pub fn new(silence: Silence) -> Self {
-        Self { silence, current: PolicyVersion(0), members: BTreeMap::new() }
+        let (members, processes) = (BTreeMap::new(), BTreeMap::new());
+        Self { silence, current: PolicyVersion(0), members, processes }
     }
 
     /// The trainer no longer waits for members that do not have this version.
@@ -81,6 +86,9 @@ impl Fleet {
     /// A sign of life was read; the same one may be read again and again.
     pub fn hear(&mut self, heard: Heard, now: Duration) -> Option<FleetChange> {
         let name = heard.name.clone();
+        if self.processes.get(&name).is_some_and(|process| *process != Some(heard.pid)) {
+            return None;
+        }
         let Some(member) = self.members.get_mut(&name) else {
             let is_serving = heard.version.is_some();
             let state = if is_serving { FleetState::Healthy } else { FleetState::Stale };
@@ -89,12 +97,11 @@ impl Fleet {
             self.members.insert(name.clone(), Member { heard, state, at: now, needs });
             return Some(FleetChange { name, host, from: None, to, reason: "joined".to_owned() });
         };
-        let is_new = (heard.pid, heard.count) != (member.heard.pid, member.heard.count);
-        if !is_new {
+        let is_other = (heard.pid, &heard.host) != (member.heard.pid, &member.heard.host);
+        if !is_other && heard.count <= member.heard.count {
             return None;
         }
         let is_current = heard.version.is_some_and(|version| version >= member.needs);
-        let is_other = (heard.pid, &heard.host) != (member.heard.pid, &member.heard.host);
         (member.heard, member.at) = (heard, now);
         let (to, reason) = match member.state {
             FleetState::Healthy if !is_other => return None,
@@ -120,13 +127,15 @@ impl Fleet {
 
     /// Its process has ended.
     pub fn ended(&mut self, name: &str, reason: &str) -> Option<FleetChange> {
+        self.processes.insert(name.to_owned(), None);
         let member = self.members.get_mut(name)?;
         member.needs = self.current;
         member.change(FleetState::Dead, reason.to_owned())
     }
 
     /// A new process has been started for it.
-    pub fn restarted(&mut self, name: &str, now: Duration) -> Option<FleetChange> {
+    pub fn restarted(&mut self, name: &str, pid: u32, now: Duration) -> Option<FleetChange> {
+        self.processes.insert(name.to_owned(), Some(pid));
         let member = self.members.get_mut(name)?;
         member.at = now;
         member.change(FleetState::Restarting, "started again".to_owned())
@@ -217,6 +226,7 @@ mod tests {
         let change = fleet.tick(at(5)).remove(0);
         assert_eq!((change.from, change.to), (Some(Healthy), Suspect));
         assert!(fleet.hear(heard(1, 1, Some(3)), at(6)).is_none(), "an old sign is none");
+        assert!(fleet.hear(heard(1, 0, Some(3)), at(6)).is_none(), "nor an older one");
         assert_eq!(fleet.hear(heard(1, 2, Some(3)), at(7)).unwrap().to, Healthy);
         assert_eq!(fleet.tick(at(12)).remove(0).to, Suspect);
         let change = fleet.tick(at(27)).remove(0);
@@ -243,16 +253,71 @@ mod tests {
     fn a_process_that_ended_is_dead_at_once_and_restarting_until_heard() {
         let mut fleet = fleet();
         assert_eq!(fleet.ended("gen-0", "signal 9").unwrap().to, Dead);
-        assert_eq!(fleet.restarted("gen-0", at(1)).unwrap().to, Restarting);
+        assert_eq!(fleet.restarted("gen-0", 2, at(1)).unwrap().to, Restarting);
         assert!(fleet.tick(at(10)).is_empty(), "it loads its model");
         assert_eq!(fleet.hear(heard(2, 1, None), at(11)).unwrap().to, Stale);
         assert_eq!(fleet.hear(heard(2, 2, Some(3)), at(12)).unwrap().to, Healthy);
-        assert_eq!(fleet.restarted("gen-0", at(13)).unwrap().to, Restarting);
+        assert_eq!(fleet.restarted("gen-0", 3, at(13)).unwrap().to, Restarting);
         assert_eq!(fleet.tick(at(33)).remove(0).to, Dead, "it never came");
         assert!(fleet.ended("nobody", "").is_none());
     }
 
+    #[test]
+    fn what_a_killed_process_had_said_does_not_bring_it_back() {
+        let mut fleet = fleet();
+        assert_eq!(fleet.ended("gen-0", "signal 9").unwrap().to, Dead);
+        // Its last sign was in Redis and is read only now.
+        assert_eq!(fleet.hear(heard(1, 2, Some(3)), at(1)), None, "dead, and not healthy");
+        assert_eq!(fleet.restarted("gen-0", 2, at(2)).unwrap().to, Restarting);
+        assert_eq!(fleet.hear(heard(1, 3, Some(3)), at(3)), None, "still the old one's");
+        assert!(fleet.tick(at(4)).is_empty());
+        assert_eq!(fleet.hear(heard(2, 1, Some(3)), at(5)).unwrap().to, Healthy);
+        // One that ends before anybody has heard of it is not heard of afterwards.
+        assert_eq!(fleet.ended("gen-1", "signal 9"), None);
+        let late = Heard { name: "gen-1".into(), ..heard(7, 1, Some(3)) };
+        assert_eq!(fleet.hear(late, at(6)), None);
+    }
+
     proptest! {
+        /// Whatever happens: who has ended lives again only by what another process says.
+        #[test]
+        fn nobody_comes_back_from_the_dead(
+            acts in prop::collection::vec((0_u8..4, 0_u64..3, any::<bool>()), 1..80),
+        ) {
+            let (mut fleet, mut now) = (Fleet::new(SILENCE), Duration::ZERO);
+            // The process that runs or ran last, its signs so far, and the last sign of all.
+            let (mut pid, mut count, mut lives, mut said) = (1, 0, true, None);
+            for (act, wait, is_late) in acts {
+                now += at(wait);
+                let mut changes: Vec<FleetChange> = Vec::new();
+                match act {
+                    0 if lives => {
+                        count += 1;
+                        said = Some(heard(pid, count, Some(0)));
+                    }
+                    1 if lives => {
+                        lives = false;
+                        changes.extend(fleet.ended("gen-0", "gone"));
+                    }
+                    2 if !lives => {
+                        (pid, count, lives) = (pid + 1, 0, true);
+                        changes.extend(fleet.restarted("gen-0", pid, now));
+                    }
+                    _ => {}
+                }
+                // Signs are read when they are read.
+                if !is_late && let Some(newest) = said.clone() {
+                    let is_of_the_living = lives && newest.pid == pid;
+                    let change = fleet.hear(newest, now);
+                    prop_assert!(change.is_none() || is_of_the_living, "{:?}", change);
+                    changes.extend(change);
+                }
+                changes.extend(fleet.tick(now));
+                let is_well = |change: &FleetChange| matches!(change.to, Healthy | Stale);
+                prop_assert!(lives || !changes.iter().any(is_well), "{:?}", changes);
+            }
+        }
+
         /// Whatever happens: changes are chained, and nobody is healthy who has been silent for long
         /// or has joined without weights.
         #[test]

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Ticket (in flight) --judged--> Ready (arrived --examined--> pooled --cut--> in a Formed batch)
+//!                                          what no step can use --taken out--> SavedGroup, set aside
 //! ```
 //!
 //! Each keeps its slot; what drops the last of them frees the slot.
@@ -112,7 +113,11 @@ impl Ready {
             mean_reward: (!rollouts.is_empty()).then(|| rewards / rollouts.len() as f64),
             truncated: count(Completion::is_truncated),
             interrupted: count(Completion::is_interrupted),
+            other_form: self.judged.other_form,
+            previous_pass_rate: None,
             tokens: self.judged.tokens,
+            generate_s: self.judged.generate_s,
+            judge_s: self.judged.judge_s,
             fate,
         }
     }
@@ -125,6 +130,19 @@ impl Formed {
 
     pub(crate) fn into_slots(self) -> Vec<Slot> {
         self.ready.into_iter().map(|ready| ready.ticket.slot).chain(self.padding).collect()
+    }
+
+    /// Takes a group out, or all of them where it is not known which. Their slots stay: a step holds
+    /// as many as a full batch.
+    pub(crate) fn take_out(&mut self, group: Option<GroupId>) -> Vec<SavedGroup> {
+        let place = group.and_then(|id| self.ready.iter().position(|ready| ready.ticket.id == id));
+        let range = place.map_or(0..self.ready.len(), |place| place..place + 1);
+        let out = self.ready.drain(range).map(|Ready { ticket, judged }| {
+            let Ticket { id, drawn, admitted, slot } = ticket;
+            self.padding.push(slot);
+            SavedGroup { id, drawn, admitted, stage: Stage::Pooled, judged: Some(judged) }
+        });
+        out.collect()
     }
 
     /// What the journal says about it.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use tokio::{
     sync::Semaphore,
     task::JoinSet,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use crate::{
@@ -43,6 +43,14 @@ pub(crate) struct Judged {
     pub(crate) failures: Vec<Failure>,
     /// Tokens of all completions, also of those without a verdict.
     pub(crate) tokens: u64,
+    /// Right completions in another form than the reference answer's, where that can be said.
+    #[serde(default)]
+    pub(crate) other_form: Option<u32>,
+    /// Seconds of the generator, and of the verdicts after it.
+    #[serde(default)]
+    pub(crate) generate_s: f64,
+    #[serde(default)]
+    pub(crate) judge_s: f64,
 }
 
 /// How a sampling task ended.
@@ -81,7 +89,7 @@ impl<G: Generator, R: Grader> Floor<G, R> {
     /// Samples and judges one training group.
     pub(crate) async fn sample_group(self, group: GroupId, prompt: Prompt) -> Sampled {
         let request = self.settings.training_request(group, &prompt);
-        let asked = request.count;
+        let started = Instant::now();
         let mut retried = Vec::new();
         let completions = match self.generate(request, Role::Generate, &mut retried).await {
             Ok(completions) => completions,
@@ -90,12 +98,9 @@ impl<G: Generator, R: Grader> Floor<G, R> {
                 return Sampled { group, retried, result };
             }
         };
-        let returned = completions.len();
-        if returned != asked as usize {
-            let result = Err(EngineError::WrongCount { asked, returned });
-            return Sampled { group, retried, result };
-        }
+        let generate_s = started.elapsed().as_secs_f64();
         let result = self.judge(&prompt, completions).await;
+        let result = result.map(|judged| Judged { generate_s, ..judged });
         Sampled { group, retried, result }
     }
 
@@ -119,18 +124,27 @@ impl<G: Generator, R: Grader> Floor<G, R> {
         }
     }
 
+    /// One answer that has passed the intake.
     async fn generate_once(
         &self,
         request: SampleRequest,
         role: Role,
     ) -> Result<Vec<Completion>, GeneratorError> {
         let limit = self.settings.deadlines.generate;
-        let _busy = self.meter.busy(role);
-        let answer = timeout(limit, self.generator.generate(request)).await;
-        let completions =
-            answer.unwrap_or(Err(GeneratorError::Late { seconds: limit.as_secs() }))?;
-        completions.iter().try_for_each(Completion::check)?;
-        Ok(completions)
+        let completions = {
+            let _busy = self.meter.busy(role);
+            let answer = timeout(limit, self.generator.generate(request.clone())).await;
+            answer.unwrap_or(Err(GeneratorError::Late { seconds: limit.as_secs() }))?
+        };
+        // Reads every token; not on a thread that others wait for.
+        let intake = self.settings.intake.clone();
+        let checked = tokio::task::spawn_blocking(move || {
+            intake.check(&request, &completions).map(|()| completions)
+        });
+        match checked.await {
+            Ok(checked) => Ok(checked?),
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
     }
 
     async fn judge(
@@ -140,6 +154,7 @@ impl<G: Generator, R: Grader> Floor<G, R> {
     ) -> Result<Judged, EngineError> {
         let tokens = completions.iter().map(|completion| completion.len() as u64).sum();
         let (mut rollouts, mut failures) = (Vec::new(), Vec::new());
+        let started = Instant::now();
         let verdicts = self.verdicts(prompt, completions).await?;
         for (index, (completion, verdict)) in verdicts.into_iter().enumerate() {
             match verdict {
@@ -147,7 +162,18 @@ impl<G: Generator, R: Grader> Floor<G, R> {
                 Err(reason) => failures.push(Failure { completion: index as u32, reason }),
             }
         }
-        Ok(Judged { rollouts, failures, tokens })
+        let judge_s = started.elapsed().as_secs_f64();
+        let other_form = self.other_form(prompt, &rollouts);
+        Ok(Judged { rollouts, failures, tokens, other_form, generate_s: 0.0, judge_s })
+    }
+
+    /// Right completions in another form than the reference answer's.
+    fn other_form(&self, prompt: &Prompt, rollouts: &[Rollout]) -> Option<u32> {
+        let right = rollouts.iter().filter(|rollout| rollout.reward.is_correct);
+        let forms = right.filter_map(|one| self.grader.has_reference_form(prompt, &one.completion));
+        let forms: Vec<bool> = forms.collect();
+        let others = forms.iter().filter(|is_same| !**is_same).count() as u32;
+        (!forms.is_empty()).then_some(others)
     }
 
     /// All verdicts of a group at once, in the order of the completions.

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use scalerl_curve::HistoryEntry;
 use scalerl_recipe::{LengthControl, Recipe};
 use scalerl_rollout::{
-    AnswerEnd, EvaluationSet, GroupId, Interruption, Prompt, SampleRequest, Sampling,
+    AnswerEnd, EvaluationSet, GroupId, Intake, Interruption, Prompt, SampleRequest, Sampling,
 };
 
 /// The recipe's format as generators need it; tokens are those of the run's tokenizer. Made by the CLI.
@@ -74,6 +74,8 @@ pub struct Settings {
     pub recipe: Recipe,
     /// From the tokenizer.
     pub phrases: Phrases,
+    /// Judges every answer of every generator, by the same tokenizer.
+    pub intake: Intake,
     /// What is measured.
     pub evaluation_sets: Vec<EvaluationSet>,
     /// What is held.
@@ -200,6 +202,7 @@ mod tests {
         Settings {
             recipe: (*Recipe::load(&[source], &[]).unwrap()).clone(),
             phrases: Phrases { end_of_answer, ..Phrases::default() },
+            intake: crate::fake::fake_intake(),
             evaluation_sets: Vec::new(),
             devices: Devices::Shared { count: 1.0 },
             generator_flops_per_token: 1.0,

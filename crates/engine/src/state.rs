@@ -7,9 +7,11 @@ use scalerl_journal::{Checkpoint, Ledger};
 use scalerl_rollout::PolicyVersion;
 use serde::{Deserialize, Serialize};
 
-use crate::{error::EngineError, groups::SavedGroup, watch::Watch};
+use crate::{error::EngineError, groups::SavedGroup, stability::Watch};
 
 pub(crate) const TRAINER: &str = "trainer";
+/// What every checkpoint has.
+pub(crate) const PARTS: [&str; 3] = [STATE, GROUPS, TRAINER];
 const STATE: &str = "state.json";
 const GROUPS: &str = "groups.jsonl";
 
@@ -48,6 +50,10 @@ pub(crate) struct Tally {
     pub(crate) empty_batches: usize,
     /// Groups in a row without a verdict.
     pub(crate) unjudged_groups: usize,
+    /// Steps in a row that met a group which cannot be trained on. Counted anew after a resume: by
+    /// then somebody has looked.
+    #[serde(skip)]
+    pub(crate) refused_steps: usize,
     /// The source has nothing left.
     pub(crate) is_dry: bool,
 }

@@ -430,19 +430,6 @@ fn reasons_to_stop_are_kept() {
 }
 
 #[test]
-fn a_damaged_checkpoint_is_passed_over_for_the_one_before() {
-    let folder = folder();
-    let rig = Rig::pipeline(2);
-    assert!(rig.session(folder.path(), Some(100), never()).is_none());
-    let reading = Reading::load(folder.path()).unwrap();
-    assert!(reading.checkpoints.len() >= 2, "killed too early to have two");
-    let newest = &reading.checkpoints[reading.checkpoints.len() - 1];
-    std::fs::write(newest.path.join("trainer/trainer.json"), "{}").unwrap();
-    rig.run(folder.path());
-    audit(folder.path(), 2);
-}
-
-#[test]
 fn a_folder_cut_at_any_byte_can_be_read_and_one_cut_before_its_checkpoint_is_not_resumed() {
     let folder = folder();
     Rig::pipeline(2).run(folder.path());

@@ -13,7 +13,7 @@
 //! error.
 //!
 //! Errors are `std::io::Error` and do not name the path: every caller has an error of its own that
-//! does. Not here: formats.
+//! does, and asks [`is_disk_full`] what to say of a write that failed. Not here: formats.
 
 #![deny(missing_docs)]
 
@@ -113,7 +113,28 @@ fn text(bytes: Vec<u8>) -> io::Result<String> {
 
 fn too_large(what: &str, limit: u64) -> io::Error {
     let problem = format!("this {what} is larger than {}, the most that is read", size(limit));
-    io::Error::new(io::ErrorKind::FileTooLarge, problem)
+    io::Error::new(io::ErrorKind::FileTooLarge, TooLarge(problem))
+}
+
+/// More than is read: the reader's limit, not the disk's.
+#[derive(Debug)]
+struct TooLarge(String);
+
+impl std::fmt::Display for TooLarge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for TooLarge {}
+
+/// Whether something could not be written for want of room: a full disk, a quota, a limit on the
+/// size of files.
+pub fn is_disk_full(error: &io::Error) -> bool {
+    let is_own = matches!(error.get_ref(), Some(inner) if inner.is::<TooLarge>());
+    let full =
+        [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge];
+    full.contains(&error.kind()) && !is_own
 }
 
 /// `64 MiB`, in the largest unit that gives a whole number.

@@ -9,18 +9,18 @@ use proptest::prelude::*;
 use super::*;
 
 fn folder() -> tempfile::TempDir {
-    tempfile::tempdir().unwrap()
+    tempfile::tempdir().expect("a folder")
 }
 
 fn named_pipe(folder: &tempfile::TempDir) -> PathBuf {
     let path = folder.path().join("pipe");
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-    rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).expect("a pipe");
     path
 }
 
 fn said(result: io::Result<impl std::fmt::Debug>) -> String {
-    result.unwrap_err().to_string()
+    result.expect_err("it is refused").to_string()
 }
 
 #[test]
@@ -137,4 +137,19 @@ proptest! {
         let theirs: Vec<String> = text.as_bytes().lines().map(Result::unwrap).collect();
         prop_assert_eq!(ours, theirs);
     }
+}
+
+#[test]
+fn a_full_disk_is_told_from_a_file_that_is_too_large_to_read() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap().write_all(b"1");
+    assert!(is_disk_full(&full.unwrap_err()));
+    let over_the_limit = io::Error::from_raw_os_error(rustix::io::Errno::FBIG.raw_os_error());
+    assert!(is_disk_full(&over_the_limit));
+    let folder = folder();
+    let path = folder.path().join("long");
+    std::fs::write(&path, "12345").unwrap();
+    let too_large = read(&path, 4).unwrap_err();
+    assert_eq!(too_large.kind(), io::ErrorKind::FileTooLarge);
+    assert!(!is_disk_full(&too_large));
+    assert!(!is_disk_full(&open(&folder.path().join("missing")).unwrap_err()));
 }

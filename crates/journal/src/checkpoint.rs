@@ -7,7 +7,9 @@
 //! The rename is the only moment at which a checkpoint appears, and by then every file in it is on
 //! the disk and has its SHA-256 in `manifest.json`. Folders whose names begin with `.writing-`
 //! are what a killed writer left; readers pass over them, the next writer removes them. Removal
-//! goes the same way backwards: rename out of sight, then delete.
+//! goes the same way backwards: rename out of sight, then delete. A checkpoint whose files are not
+//! those that were written is never deleted: it is renamed to `damaged-step-000042`. The
+//! newest one that a run has gone back from is kept as `undone-step-000042`.
 //!
 //! Not here: what is in a checkpoint (`engine`, and the trainer's own files).
 
@@ -25,10 +27,16 @@ use sha2::{Digest as _, Sha256};
 use crate::{
     durable::{ASIDE, create_folder, remove_unfinished, sync_folder, write_synced},
     error::JournalError,
+    points::EvaluationPoint,
 };
 
 const MANIFEST: &str = "manifest.json";
 const PREFIX: &str = "step-";
+const DAMAGED: &str = "damaged-";
+const UNDONE: &str = "undone-";
+
+/// Damaged checkpoints that are kept; with more the disk is at fault and somebody must look.
+const MOST_DAMAGED: usize = 8;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Manifest {
@@ -67,6 +75,16 @@ pub struct Damaged {
     pub error: JournalError,
 }
 
+impl Damaged {
+    /// What is wrong, without the name of the checkpoint.
+    pub fn problem(&self) -> String {
+        match &self.error {
+            JournalError::BadCheckpoint { problem, .. } => problem.clone(),
+            error => error.to_string(),
+        }
+    }
+}
+
 impl Checkpoints {
     /// For reading.
     pub fn at(folder: impl Into<PathBuf>) -> Self {
@@ -101,11 +119,15 @@ impl Checkpoints {
         Ok(found)
     }
 
-    /// The newest one whose files are all as they were written, and the newer ones that are not.
-    pub fn newest_sound(&self) -> Result<(Option<Checkpoint>, Vec<Damaged>), JournalError> {
+    /// The newest one that has everything in `parts` and whose files are all as they were written,
+    /// and the newer ones that are not like that.
+    pub fn newest_sound(
+        &self,
+        parts: &[&str],
+    ) -> Result<(Option<Checkpoint>, Vec<Damaged>), JournalError> {
         let mut damaged = Vec::new();
         for checkpoint in self.list()?.into_iter().rev() {
-            match checkpoint.verify() {
+            match checkpoint.verify_parts(parts) {
                 Ok(()) => return Ok((Some(checkpoint), damaged)),
                 Err(error) => damaged.push(Damaged { checkpoint, error }),
             }
@@ -128,9 +150,66 @@ impl Checkpoints {
         Ok(Draft { version, aside, path, parent: self.folder.clone() })
     }
 
-    /// Removes those after `version`: a run that goes on from there makes them anew.
-    pub fn remove_after(&self, version: PolicyVersion) -> Result<(), JournalError> {
-        self.list()?.iter().filter(|one| one.version > version).try_for_each(Checkpoint::remove)
+    /// Refuses to keep so many more damaged checkpoints where there are enough already.
+    pub fn may_keep_damaged(&self, more: usize) -> Result<(), JournalError> {
+        if more == 0 {
+            return Ok(());
+        }
+        let entries = fs::read_dir(&self.folder)
+            .map_err(JournalError::io("read the folder", &self.folder))?;
+        let is_damaged =
+            |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(DAMAGED);
+        let count = entries.flatten().filter(is_damaged).count();
+        if count + more > MOST_DAMAGED {
+            return Err(JournalError::TooManyDamaged { path: self.folder.clone(), count, more });
+        }
+        Ok(())
+    }
+
+    /// The name that a damaged checkpoint can be kept under, out of the way of a new one.
+    pub fn name_for_damaged(&self, checkpoint: &Checkpoint) -> String {
+        self.free_name(DAMAGED, checkpoint)
+    }
+
+    fn free_name(&self, prefix: &str, checkpoint: &Checkpoint) -> String {
+        let first = format!("{prefix}{}", checkpoint.name());
+        let others = (2..=u32::MAX).map(|number| format!("{first}.{number}"));
+        let mut names = std::iter::once(first.clone()).chain(others);
+        names.find(|name| !self.folder.join(name).exists()).unwrap_or(first)
+    }
+
+    /// Keeps a damaged checkpoint under another name.
+    pub fn keep_damaged(&self, checkpoint: &Checkpoint, name: &str) -> Result<(), JournalError> {
+        let kept = self.folder.join(name);
+        fs::rename(&checkpoint.path, &kept).map_err(JournalError::io("rename to", &kept))?;
+        sync_folder(&self.folder)
+    }
+
+    /// The one with the best primary pass rate: measured at its own version, or else at the last
+    /// evaluation before it.
+    pub fn best(&self, points: &[EvaluationPoint]) -> Result<Option<Checkpoint>, JournalError> {
+        let rate = |version: PolicyVersion| {
+            let before = points.iter().rev().find(|point| point.step <= version.0);
+            before.map(|point| point.pass_rate)
+        };
+        let rated = self.list()?.into_iter().filter_map(|one| Some((rate(one.version)?, one)));
+        let best = rated.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.version.cmp(&a.1.version)));
+        Ok(best.map(|(_, checkpoint)| checkpoint))
+    }
+
+    /// Makes `checkpoint` the newest. Of those after it the newest is kept under another name, which is
+    /// returned; the others are removed, newest first.
+    pub fn undo_after(&self, checkpoint: &Checkpoint) -> Result<Option<PathBuf>, JournalError> {
+        let mut later = self.list()?;
+        later.retain(|one| one.version > checkpoint.version);
+        let Some(newest) = later.pop() else { return Ok(None) };
+        let kept = self.folder.join(self.free_name(UNDONE, &newest));
+        fs::rename(&newest.path, &kept).map_err(JournalError::io("rename to", &kept))?;
+        for one in later.iter().rev() {
+            one.remove()?;
+        }
+        sync_folder(&self.folder)?;
+        Ok(Some(kept))
     }
 
     /// Removes all but the newest `keep_latest` and `best`.
@@ -149,8 +228,19 @@ impl Checkpoints {
 }
 
 impl Checkpoint {
-    /// Checks every file against the manifest.
+    /// Its folder's name.
+    pub fn name(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Checks every file against the manifest, which must list some.
     pub fn verify(&self) -> Result<(), JournalError> {
+        self.verify_parts(&[])
+    }
+
+    /// As [`Checkpoint::verify`]; the manifest must list each of `parts`, a file or a folder with
+    /// something in it.
+    fn verify_parts(&self, parts: &[&str]) -> Result<(), JournalError> {
         let bad =
             |problem: String| JournalError::BadCheckpoint { path: self.path.clone(), problem };
         let text = scalerl_files::read(&self.path.join(MANIFEST), scalerl_files::TABLE)
@@ -159,6 +249,13 @@ impl Checkpoint {
             serde_json::from_slice(&text).map_err(|error| bad(format!("{MANIFEST}: {error}")))?;
         if manifest.version != self.version {
             return Err(bad(format!("{MANIFEST} is of {}", manifest.version)));
+        }
+        if manifest.files.is_empty() {
+            return Err(bad(format!("{MANIFEST} lists no files")));
+        }
+        let is_listed = |part: &&str| manifest.files.iter().any(|one| one.path.starts_with(part));
+        if let Some(missing) = parts.iter().find(|part| !is_listed(part)) {
+            return Err(bad(format!("{MANIFEST} does not list {missing}")));
         }
         for entry in &manifest.files {
             let (bytes, sha256) = digest(&self.path.join(&entry.path))
@@ -178,8 +275,7 @@ impl Checkpoint {
     }
 
     fn remove(&self) -> Result<(), JournalError> {
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        let aside = self.path.with_file_name(format!("{ASIDE}{name}"));
+        let aside = self.path.with_file_name(format!("{ASIDE}{}", self.name()));
         fs::rename(&self.path, &aside).map_err(JournalError::io("remove", &self.path))?;
         fs::remove_dir_all(&aside).map_err(JournalError::io("remove", aside))
     }
@@ -212,9 +308,16 @@ impl Draft {
         write_synced(&self.aside.join(name), bytes)
     }
 
-    /// Sums and syncs everything and makes it appear. Takes as long as reading the files.
+    /// Sums and syncs everything and makes it appear. Takes as long as reading the files. Where that
+    /// fails nothing of it is left: on a full disk the room is needed.
     pub fn commit(self) -> Result<Checkpoint, JournalError> {
-        self.commit_watched(|_| Ok(()))
+        let aside = self.aside.clone();
+        self.commit_watched(|_| Ok(())).inspect_err(|_| discard(&aside))
+    }
+
+    /// Gives up what was written so far.
+    pub fn discard(self) {
+        discard(&self.aside);
     }
 
     /// `watch` is told before each act on the disk; its error ends the writing there, as a kill
@@ -249,6 +352,11 @@ impl Draft {
         sync_folder(&self.parent)?;
         Ok(Checkpoint { version: self.version, path: self.path })
     }
+}
+
+/// Removes a draft. What is left, the next writer removes.
+fn discard(aside: &Path) {
+    let _ = fs::remove_dir_all(aside);
 }
 
 fn walk(

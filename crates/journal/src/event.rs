@@ -12,7 +12,7 @@ use scalerl_curve::{HistoryShare, Verdict};
 use scalerl_rollout::{Draw, GroupId, PolicyVersion, PromptId, StepReport};
 use serde::{Deserialize, Serialize};
 
-use crate::{fleet::FleetChange, ledger::Ledger, points::Axis};
+use crate::{fleet::FleetChange, ledger::Ledger, points::Axis, sign::BadSign};
 
 /// Number of the format this release writes.
 pub(crate) const FORMAT: u32 = 1;
@@ -48,6 +48,17 @@ pub enum What {
     },
     /// A group was judged. Every prompt handed out ends in exactly one of these.
     Group(GroupReport),
+    /// A judged group that no step could use left its batch for good. Its completions are in `file`
+    /// of the run folder, unless too many are kept there already.
+    SetAside {
+        version: PolicyVersion,
+        group: GroupId,
+        prompt: PromptId,
+        #[serde(rename = "place")]
+        draw: Draw,
+        reason: String,
+        file: Option<String>,
+    },
     /// A verifier failed on a completion, which leaves its group.
     VerifierFailed { group: GroupId, completion: u32, reason: String },
     /// Session: a generator failed on a group, or in an evaluation, and was asked again.
@@ -73,6 +84,9 @@ pub enum What {
     Forecast(ForecastReport),
     /// A bad sign has lasted for as long as the recipe is patient.
     Warning { version: PolicyVersion, sign: BadSign, value: f64, threshold: f64, steps: u32 },
+    /// Session: something in the folder was not what had been written; it was not used, and is kept
+    /// under another name. Both names are inside the run folder.
+    Damaged { found: String, reason: String, kept_as: String },
     /// Session: a checkpoint is whole on disk.
     Checkpoint { version: PolicyVersion, folder: String },
     /// Session: the run has ended as it should.
@@ -109,8 +123,21 @@ pub struct GroupReport {
     pub truncated: u32,
     /// Completions whose thinking was cut.
     pub interrupted: u32,
+    /// Right completions whose answer is written otherwise than the reference answer; `None` where that
+    /// cannot be said.
+    #[serde(default)]
+    pub other_form: Option<u32>,
+    /// Share of right completions the last time this prompt was drawn.
+    #[serde(default)]
+    pub previous_pass_rate: Option<f64>,
     /// Tokens of all completions.
     pub tokens: u64,
+    /// Seconds from the request to the last completion.
+    #[serde(default)]
+    pub generate_s: f64,
+    /// Seconds from there to the last verdict.
+    #[serde(default)]
+    pub judge_s: f64,
     /// Where it went.
     pub fate: Fate,
 }
@@ -119,7 +146,7 @@ pub struct GroupReport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fate {
-    /// To a batch; the `step` that lists it has trained on it.
+    /// To a batch; the `step` that lists it has trained on it. A `set-aside` says that none could.
     Batch,
     /// Left for good because all rewards were equal and another takes its place (refill).
     ZeroVariance,
@@ -224,24 +251,6 @@ pub struct HistoryUse {
     pub heaviest: Vec<HistoryShare>,
 }
 
-/// What the stability watch looks at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum BadSign {
-    /// Many completions run out of their budget.
-    Truncation,
-    /// Few tokens carry most of the weight of the ratios.
-    EffectiveSampleShare,
-    /// The policy has hardly any choice left.
-    EntropyCollapse,
-    /// The gradient is far longer than it was.
-    GradientNorm,
-    /// A ratio of trainer to generator is out of all proportion.
-    RatioExtreme,
-    /// The pass rate of training has fallen far below its best.
-    RewardCollapse,
-}
-
 /// Why a run ended in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -279,6 +288,7 @@ impl What {
                 | Self::GeneratorRetried { .. }
                 | Self::Fleet(_)
                 | Self::Adopted { .. }
+                | Self::Damaged { .. }
                 | Self::Checkpoint { .. }
                 | Self::Stopped { .. }
                 | Self::Failed { .. }
@@ -303,6 +313,7 @@ impl What {
         let mut what = self.clone();
         match &mut what {
             Self::Forecast(report) if report.axis == Axis::DeviceHours => return None,
+            Self::Group(group) => (group.generate_s, group.judge_s) = (0.0, 0.0),
             Self::Step { report, ledger, .. } => {
                 report.seconds = 0.0;
                 *ledger = ledger.without_times();
@@ -326,6 +337,7 @@ impl What {
             Self::Started { .. }
                 | Self::Resumed { .. }
                 | Self::Evaluation { .. }
+                | Self::Damaged { .. }
                 | Self::Checkpoint { .. }
                 | Self::Stopped { .. }
                 | Self::Failed { .. }

@@ -2,13 +2,13 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{File, TryLockError},
+    fs::{self, File, TryLockError},
     io::ErrorKind,
     path::{Path, PathBuf},
 };
 
 use scalerl_curve::{HistoryEntry, Provenance};
-use scalerl_rollout::PolicyVersion;
+use scalerl_rollout::{GroupId, PolicyVersion};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -16,9 +16,28 @@ use crate::{
     durable::{create_folder, remove_unfinished, write_json, write_whole},
     error::JournalError,
     library::{Library, text_of},
+    log::has_events,
     points::{EvaluationPoint, append_point, write_points},
     samples::{Sample, write_samples},
 };
+
+/// What is written before the first event, by whoever: a start that fails leaves nothing else.
+const BEFORE_THE_FIRST_EVENT: [&str; 11] = [
+    "environment.json",
+    "recipe.toml",
+    "held_out.json",
+    "problems.fingerprints",
+    HISTORY,
+    "policy.json",
+    "fleet.json",
+    "session.token",
+    "events.jsonl",
+    "points.jsonl",
+    "run.lock",
+];
+
+/// Groups that were set aside and are kept to be looked at; later ones are only recorded.
+const MOST_SET_ASIDE: usize = 100;
 
 /// What a run ran on. Made by the CLI.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -63,20 +82,72 @@ impl RunFolder {
         environment: &Environment,
     ) -> Result<Self, JournalError> {
         let folder = Self { path: path.to_owned(), _lock: None };
-        if folder.events().exists() || folder.recipe().exists() {
+        if folder.has_begun()? || folder.recipe().exists() {
             return Err(JournalError::Exists { path: path.to_owned() });
         }
         create_folder(path)?;
-        create_folder(&folder.samples_folder())?;
         let folder = folder.locked()?;
+        create_folder(&folder.samples_folder())?;
         write_json(&folder.environment(), environment)?;
         write_whole(&folder.recipe(), recipe.as_bytes())?;
         Ok(folder)
     }
 
-    /// Takes an existing run to go on with, and removes what a killed writer left half done.
+    /// Whether anything has happened in this folder that a new run would overwrite.
+    fn has_begun(&self) -> Result<bool, JournalError> {
+        let has_events = fs::metadata(self.events()).is_ok_and(|found| found.len() > 0);
+        let checkpoints = self.path.join("checkpoints");
+        let is_empty = |folder: &Path| match fs::read_dir(folder) {
+            Ok(mut entries) => Ok(entries.next().is_none()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+            Err(error) => Err(JournalError::io("read the folder", folder)(error)),
+        };
+        Ok(has_events || !is_empty(&checkpoints)? || !is_empty(&self.samples_folder())?)
+    }
+
+    /// Removes what a start has left that failed, or was killed, before its first event, and the
+    /// folder where nothing else is in it. A run that has begun, or is just beginning in another
+    /// process, is left as it is: whether there is one.
+    pub fn undo_start(path: &Path) -> Result<bool, JournalError> {
+        let folder = Self { path: path.to_owned(), _lock: None };
+        if folder.has_begun()? {
+            return Ok(true);
+        }
+        if !folder.recipe().exists() && !folder.path.join("run.lock").exists() {
+            return Ok(false);
+        }
+        let folder = match folder.locked() {
+            Err(JournalError::Locked { .. }) => return Ok(true),
+            locked => locked?,
+        };
+        remove_unfinished(path)?;
+        for name in BEFORE_THE_FIRST_EVENT {
+            let path = path.join(name);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(JournalError::io("remove", path)(error));
+                }
+                _ => {}
+            }
+        }
+        for empty in [folder.samples_folder(), path.join("checkpoints"), path.to_owned()] {
+            // Not there, or it has something of somebody else's in it.
+            let _ = fs::remove_dir(empty);
+        }
+        Ok(false)
+    }
+
+    /// Takes an existing run to go on with, and removes what a killed writer left half done. Refuses
+    /// one whose history is lost.
     pub fn claim(path: &Path) -> Result<Self, JournalError> {
         let folder = Self::open(path)?.locked()?;
+        let (events, checkpoints) = (folder.events(), folder.checkpoints().list()?);
+        if let Some(newest) = checkpoints.last()
+            && !has_events(&events)?
+        {
+            let (checkpoints, newest) = (checkpoints.len(), newest.version);
+            return Err(JournalError::EventsLost { path: events, checkpoints, newest });
+        }
         create_folder(&folder.samples_folder())?;
         remove_unfinished(&folder.path)?;
         remove_unfinished(&folder.samples_folder())?;
@@ -223,6 +294,25 @@ impl RunFolder {
         write_points(&self.points(other_set), points)
     }
 
+    /// Keeps a group that no step could use, for somebody to look at; the file's name inside this
+    /// folder, or `None` where enough are kept already.
+    pub fn write_set_aside(
+        &self,
+        group: GroupId,
+        what: &impl Serialize,
+    ) -> Result<Option<String>, JournalError> {
+        let folder = self.path.join("set-aside");
+        create_folder(&folder)?;
+        let name = format!("set-aside/group-{:06}.json", group.0);
+        let path = self.path.join(&name);
+        let kept = fs::read_dir(&folder).map_err(JournalError::io("read the folder", &folder))?;
+        if kept.count() >= MOST_SET_ASIDE && !path.exists() {
+            return Ok(None);
+        }
+        write_json(&path, what)?;
+        Ok(Some(name))
+    }
+
     /// Keeps completions of one evaluation.
     pub fn write_samples(
         &self,
@@ -240,19 +330,4 @@ fn file_name(set: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_folder_is_held_as_long_as_its_writer_lives() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("run");
-        let writer = RunFolder::create(&path, "", &Environment::default()).unwrap();
-        let reader = RunFolder::open(&path).unwrap();
-        assert!(reader.is_held().unwrap());
-        drop(writer);
-        assert!(!reader.is_held().unwrap());
-        std::fs::remove_file(path.join("run.lock")).unwrap();
-        assert!(!reader.is_held().unwrap(), "a copy without the lock");
-    }
-}
+mod tests;

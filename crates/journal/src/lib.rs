@@ -10,6 +10,7 @@
 //!   points.SET.jsonl   the same for every other evaluation set
 //!   samples/           completions to read, one file per evaluation
 //!   checkpoints/       step-000042/ …                  appear whole or not at all
+//!   set-aside/         groups that no step could use   one file each, whole
 //!   fleet.json         processes of a cluster, now     written anew every few seconds
 //!   run.lock           held by the process that writes
 //! ```
@@ -38,11 +39,12 @@ mod log;
 mod points;
 mod reading;
 mod samples;
+mod sign;
 
 pub use checkpoint::{Checkpoint, Checkpoints, Damaged, Draft};
 pub use error::JournalError;
 pub use event::{
-    BadSign, BatchReport, Event, Fate, ForecastReport, GroupReport, HistoryUse, PassAt, SetReport,
+    BatchReport, Event, Fate, ForecastReport, GroupReport, HistoryUse, PassAt, SetReport,
     StopReason, What,
 };
 pub use fleet::{FleetChange, FleetMember, FleetState, FleetTable};
@@ -54,3 +56,4 @@ pub use log::{EventLog, read_events};
 pub use points::{Axis, EvaluationPoint};
 pub use reading::{Reading, Status, Summary};
 pub use samples::{Sample, read_samples};
+pub use sign::BadSign;

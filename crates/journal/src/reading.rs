@@ -60,6 +60,8 @@ pub struct Summary {
     pub lost: Ledger,
     /// Groups judged.
     pub groups: usize,
+    /// Judged groups that no step could use.
+    pub set_aside: usize,
     /// Completions whose verifier failed.
     pub verifier_failures: usize,
     /// Largest lag of a step.
@@ -133,6 +135,7 @@ impl Reading {
             ledger: self.history.ledger(),
             lost: self.history.lost,
             groups: 0,
+            set_aside: 0,
             verifier_failures: 0,
             largest_lag: 0,
             pass_rate: self.points().last().map(|point| point.pass_rate),
@@ -140,6 +143,7 @@ impl Reading {
         for event in &self.history.events {
             match &event.what {
                 What::Group(_) => summary.groups += 1,
+                What::SetAside { .. } => summary.set_aside += 1,
                 What::VerifierFailed { .. } => summary.verifier_failures += 1,
                 What::Step { lag, report, .. } => {
                     summary.version = report.version;

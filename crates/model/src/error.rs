@@ -22,6 +22,9 @@ pub enum LoadError {
     Hub { name: String, file: String, problem: String },
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
+    /// No room is left where something is to be written.
+    #[error("disk full: cannot write {}", path.display())]
+    DiskFull { path: PathBuf, source: std::io::Error },
     #[error("{}: not valid JSON: {source}", path.display())]
     Json { path: PathBuf, source: serde_json::Error },
     #[error("{}: key `{key}` is missing", path.display())]
@@ -69,6 +72,10 @@ impl LoadError {
             Self::Hub { .. } => {
                 "without network, give a folder that holds config.json, *.safetensors and tokenizer.json"
             }
+            Self::DiskFull { .. } => {
+                "make room on that disk (or raise the quota), then give the same command again, with \
+                 --resume where a run had begun; what was whole before still is"
+            }
             Self::UnsupportedArchitecture { .. } => {
                 "supported are llama, qwen2, qwen3, qwen3_moe and llama4_text"
             }
@@ -92,6 +99,12 @@ impl LoadError {
 
     pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_path_buf();
-        move |source| Self::Io { path, source }
+        move |source| {
+            if scalerl_files::is_disk_full(&source) {
+                Self::DiskFull { path, source }
+            } else {
+                Self::Io { path, source }
+            }
+        }
     }
 }

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::config::ModelConfig;
-use crate::device;
 use crate::error::LoadError;
 use crate::layout::{Parameter, Start, layout};
 use crate::memory;
 use crate::network::Network;
 use crate::save::{ModelToSave, SaveKind, save_model};
-use crate::shim;
 use crate::weights::WeightFiles;
+use scalerl_torch::device;
+use scalerl_torch::shim;
 
 /// A network with its parameters and where it came from.
 pub struct Model {
@@ -37,6 +37,13 @@ impl Model {
         let table = layout(&config);
         let parameters = WeightFiles::open(folder)?.read(&table, kind, device)?;
         Ok(Self::over(config, parameters, Some(folder.to_path_buf()))?)
+    }
+
+    /// Whether [`Model::load`] would find all it needs: every file, every tensor in its shape. Reads no
+    /// weights.
+    pub fn check(folder: &Path) -> Result<(), LoadError> {
+        let config = ModelConfig::load(&folder.join("config.json"))?;
+        WeightFiles::open(folder)?.check(&layout(&config))
     }
 
     /// A random model. The same seed gives the same numbers on every device: each parameter has a

@@ -206,7 +206,7 @@ unsafe impl GlobalAlloc for Accounting {
 mod tests {
     use super::*;
 
-    const SMALL: Limits = Limits { time: Duration::from_secs(60), memory: 8 << 20, stack: 1 << 20 };
+    const SMALL: Limits = Limits { time: Duration::from_mins(1), memory: 8 << 20, stack: 1 << 20 };
 
     #[test]
     fn work_within_its_limits_gives_its_result() {

@@ -203,7 +203,14 @@ fn copy_companions(from: &Path, to: &Path) -> Result<(), LoadError> {
     for name in COMPANIONS {
         let source = from.join(name);
         if source.is_file() {
-            std::fs::copy(&source, to.join(name)).map_err(LoadError::io(&source))?;
+            let target = to.join(name);
+            // A full disk is the target's; whatever else fails, the source names it.
+            std::fs::copy(&source, &target).map_err(|error| {
+                match LoadError::io(&target)(error) {
+                    LoadError::Io { source: error, .. } => LoadError::io(&source)(error),
+                    full => full,
+                }
+            })?;
         }
     }
     Ok(())

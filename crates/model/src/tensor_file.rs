@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 
 use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors, serialize_to_file};
+use safetensors::{Dtype, SafeTensorError, SafeTensors, serialize_to_file};
 use tch::{Device, Kind, Tensor};
 
 use crate::error::LoadError;
@@ -44,11 +44,11 @@ pub fn write_tensors(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), Lo
     for ((name, tensor), bytes) in tensors.iter().zip(&data) {
         let shape = tensor.size().iter().map(|size| *size as usize).collect();
         let view = TensorView::new(dtype_of(tensor.kind()), shape, bytes);
-        views.push((name, view.map_err(|error| broken(path, &error))?));
+        views.push((name, view.map_err(|error| broken(path, error))?));
     }
     // Transformers asks for this key before it reads a file.
     let about = [("format".to_owned(), "pt".to_owned())].into();
-    serialize_to_file(views, Some(about), path).map_err(|error| broken(path, &error))?;
+    serialize_to_file(views, Some(about), path).map_err(|error| broken(path, error))?;
     File::open(path).and_then(|file| file.sync_all()).map_err(LoadError::io(path))
 }
 
@@ -56,7 +56,7 @@ pub fn write_tensors(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), Lo
 pub fn read_tensors(path: &Path) -> Result<Vec<(String, Tensor)>, LoadError> {
     let file = scalerl_files::open(path).map_err(LoadError::io(path))?;
     let bytes = scalerl_files::read_whole(file, u64::MAX).map_err(LoadError::io(path))?;
-    let file = SafeTensors::deserialize(&bytes).map_err(|error| broken(path, &error))?;
+    let file = SafeTensors::deserialize(&bytes).map_err(|error| broken(path, error))?;
     file.iter()
         .map(|(name, view)| {
             let kind = kind_of(view.dtype()).ok_or_else(|| LoadError::WrongKind {
@@ -70,6 +70,29 @@ pub fn read_tensors(path: &Path) -> Result<Vec<(String, Tensor)>, LoadError> {
         .collect()
 }
 
-pub(crate) fn broken(path: &Path, error: &safetensors::SafeTensorError) -> LoadError {
-    LoadError::BrokenWeights { path: path.to_path_buf(), problem: error.to_string() }
+/// A disk that fails, or is full, leaves no doubt about the file; everything else does.
+pub(crate) fn broken(path: &Path, error: SafeTensorError) -> LoadError {
+    match error {
+        SafeTensorError::IoError(error) => LoadError::io(path)(error),
+        other => LoadError::BrokenWeights { path: path.to_path_buf(), problem: other.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_named_and_not_taken_for_a_broken_file() {
+        // As the writer of safetensors passes it on.
+        let error = SafeTensorError::IoError(ErrorKind::StorageFull.into());
+        let error = broken(Path::new("out/model.safetensors"), error);
+        assert!(matches!(error, LoadError::DiskFull { .. }), "{error:?}");
+        let said = error.to_string();
+        assert!(said.starts_with("disk full: cannot write "), "{said}");
+        assert!(said.contains("model.safetensors"), "{said}");
+        assert!(error.hint().contains("--resume"), "{}", error.hint());
+    }
 }

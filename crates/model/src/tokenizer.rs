@@ -19,7 +19,7 @@ use crate::limited::{self, Limits, Overrun};
 const LARGEST_FILE: u64 = 256 << 20;
 
 /// For reading the file.
-const READING: Limits = Limits { time: Duration::from_secs(300), memory: 8 << 30, stack: 64 << 20 };
+const READING: Limits = Limits { time: Duration::from_mins(5), memory: 8 << 30, stack: 64 << 20 };
 
 /// For trying it out, which takes milliseconds.
 const TRYING: Limits = Limits { time: Duration::from_secs(20), memory: 256 << 20, stack: 64 << 20 };

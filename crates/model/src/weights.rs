@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
+use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};
@@ -73,6 +74,21 @@ impl WeightFiles {
         Ok(())
     }
 
+    /// Checks that every parameter is there in its shape and a kind that is read, without reading a
+    /// number of it.
+    pub fn check(&self, parameters: &[Parameter]) -> Result<(), LoadError> {
+        let parsed = self.parse()?;
+        let mut sources = parameters.iter().flat_map(|parameter| &parameter.sources);
+        sources.try_for_each(|source| self.find(&parsed, source).map(drop))
+    }
+
+    fn parse(&self) -> Result<Vec<SafeTensors<'_>>, LoadError> {
+        let files = self.files.iter().map(|(path, mapped)| {
+            SafeTensors::deserialize(mapped).map_err(|error| broken(path, error))
+        });
+        files.collect()
+    }
+
     /// Reads parameters in order, in `kind` on `device`.
     pub fn read(
         &self,
@@ -80,13 +96,7 @@ impl WeightFiles {
         kind: Kind,
         device: Device,
     ) -> Result<Vec<Tensor>, LoadError> {
-        let parsed: Vec<SafeTensors> = self
-            .files
-            .iter()
-            .map(|(path, mapped)| {
-                SafeTensors::deserialize(mapped).map_err(|error| broken(path, &error))
-            })
-            .collect::<Result<_, _>>()?;
+        let parsed = self.parse()?;
         parameters.iter().map(|parameter| self.one(&parsed, parameter, kind, device)).collect()
     }
 
@@ -101,7 +111,9 @@ impl WeightFiles {
             .sources
             .iter()
             .map(|source| {
-                let part = self.source(files, source)?.f_to_kind(kind)?;
+                let (view, stored) = self.find(files, source)?;
+                let part = Tensor::f_from_data_size(view.data(), &source.shape, stored)?;
+                let part = part.f_to_kind(kind)?;
                 Ok(if source.is_transposed { part.f_transpose(-1, -2)? } else { part })
             })
             .collect::<Result<Vec<_>, LoadError>>()?;
@@ -112,7 +124,12 @@ impl WeightFiles {
         Ok(whole.f_to_device(device)?)
     }
 
-    fn source(&self, files: &[SafeTensors], source: &Source) -> Result<Tensor, LoadError> {
+    /// A tensor in its place, in the shape it must have.
+    fn find<'a>(
+        &self,
+        files: &[SafeTensors<'a>],
+        source: &Source,
+    ) -> Result<(TensorView<'a>, Kind), LoadError> {
         let number = match &self.shards {
             Some(shards) => shards.get(&source.tensor).copied(),
             None => Some(0),
@@ -140,7 +157,7 @@ impl WeightFiles {
                 tensor: source.tensor.clone(),
                 found: format!("{:?}", view.dtype()),
             })?;
-        Ok(Tensor::f_from_data_size(view.data(), &found, kind)?)
+        Ok((view, kind))
     }
 }
 
@@ -150,6 +167,6 @@ pub(crate) fn map(path: &Path) -> Result<Mmap, LoadError> {
     // SAFETY: model files are not changed while a process reads them; our own writers replace
     // files by renaming and never write into them.
     let mapped = unsafe { Mmap::map(&file) }.map_err(LoadError::io(path))?;
-    SafeTensors::deserialize(&mapped).map_err(|error| broken(path, &error))?;
+    SafeTensors::deserialize(&mapped).map_err(|error| broken(path, error))?;
     Ok(mapped)
 }

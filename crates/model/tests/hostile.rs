@@ -1,6 +1,7 @@
 //! Model folders made to hurt: each is refused with an error that names the file, in bounded time
 //! and memory, and never by a panic. `make test-hostile` adds up the cases.
 
+#![expect(clippy::print_stdout, reason = "the cases are counted")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "hostile/folders.rs"]

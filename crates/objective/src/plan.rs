@@ -26,6 +26,8 @@ use crate::{
 pub struct Plan {
     /// For the trainer. Empty when nothing carries loss: then there is no step to take.
     pub train: TrainBatch,
+    /// The group of each of its sequences.
+    pub groups: Vec<GroupId>,
     /// For the journal.
     pub report: PlanReport,
 }
@@ -60,23 +62,22 @@ pub struct PlanReport {
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum PlanError {
-    /// Arrays of different lengths.
+    /// A completion that no generator can have sampled.
     #[error("group {}, completion {index}: {source}", group.0)]
     Broken { group: GroupId, index: usize, source: BrokenCompletion },
     /// A reward that is NaN or infinite.
     #[error("group {}, completion {index}: the reward is {reward}, it must be finite", group.0)]
     BadReward { group: GroupId, index: usize, reward: f64 },
-    /// A log-prob that is NaN, infinite or positive on a sampled token.
-    #[error(
-        "group {}, completion {index}, token {token}: the log-prob is {logprob}, it must be finite \
-         and at most 0",
-        group.0
-    )]
-    BadLogprob { group: GroupId, index: usize, token: usize, logprob: f32 },
 }
 
-/// Rounding may lift a log-prob of certainty this far above 0.
-const LOGPROB_SLACK: f32 = 1e-4;
+impl PlanError {
+    /// The group at fault.
+    pub fn group(&self) -> GroupId {
+        match self {
+            Self::Broken { group, .. } | Self::BadReward { group, .. } => *group,
+        }
+    }
+}
 
 /// Plans one optimizer step over `batch`, whose tokens were drawn at `temperature`.
 pub fn plan(objective: &Objective, temperature: f64, batch: &Batch) -> Result<Plan, PlanError> {
@@ -90,10 +91,11 @@ pub fn plan(objective: &Objective, temperature: f64, batch: &Batch) -> Result<Pl
         kept.iter().map(|group| trained_tokens(objective, group)).collect();
     let weights = token_weights(&objective.aggregation, &counts);
 
-    let mut sequences = Vec::new();
+    let (mut sequences, mut groups) = (Vec::new(), Vec::new());
     for (g, group) in kept.iter().enumerate() {
         for (i, rollout) in group.rollouts.iter().enumerate().filter(|(i, _)| counts[g][*i] > 0) {
             sequences.push(sequence(group, &rollout.completion, advantages[g][i], weights[g][i]));
+            groups.push(group.id);
         }
     }
     let report = PlanReport {
@@ -104,7 +106,7 @@ pub fn plan(objective: &Objective, temperature: f64, batch: &Batch) -> Result<Pl
         advantage_deviation: deviation(&advantages.concat()),
         ..census(&batch.groups)
     };
-    Ok(Plan { train: TrainBatch { temperature: temperature as f32, sequences }, report })
+    Ok(Plan { train: TrainBatch { temperature: temperature as f32, sequences }, groups, report })
 }
 
 /// Tokens that carry loss, per completion.
@@ -149,15 +151,6 @@ fn check(group: &Group) -> Result<(), PlanError> {
         completion.check().map_err(|source| PlanError::Broken { group, index, source })?;
         if !reward.is_finite() {
             return Err(PlanError::BadReward { group, index, reward });
-        }
-        let is_bad = |token: &usize| {
-            let logprob = completion.logprobs[*token];
-            let is_sane = logprob.is_finite() && logprob <= LOGPROB_SLACK;
-            !is_sane && !completion.is_injected[*token]
-        };
-        if let Some(token) = (0..completion.len()).find(is_bad) {
-            let logprob = completion.logprobs[token];
-            return Err(PlanError::BadLogprob { group, index, token, logprob });
         }
     }
     Ok(())

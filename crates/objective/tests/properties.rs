@@ -264,6 +264,23 @@ proptest! {
             .count();
         prop_assert_eq!(plan.train.sequences.len(), finished);
     }
+
+    /// Whoever refuses a sequence must know which group to leave out.
+    #[test]
+    fn every_sequence_names_the_group_it_came_from(
+        objective in objectives(),
+        batch in batches(),
+    ) {
+        let mut batch = batch;
+        for (index, group) in batch.groups.iter_mut().enumerate() {
+            (group.id, group.prompt.token_ids) = (GroupId(index as u64), vec![index as u32]);
+        }
+        let plan = plan(&objective, 1.0, &batch).unwrap();
+        let named: Vec<Vec<u32>> = plan.groups.iter().map(|group| vec![group.0 as u32]).collect();
+        let found: Vec<Vec<u32>> =
+            plan.train.sequences.iter().map(|one| one.prompt_token_ids.clone()).collect();
+        prop_assert_eq!(named, found);
+    }
 }
 
 #[test]
@@ -308,8 +325,7 @@ fn broken_completions_are_refused_by_group_and_number() {
     let group = Group { id: GroupId(7), prompt, rollouts: vec![rollout] };
     let batch = Batch { version: PolicyVersion(0), groups: vec![group] };
     let error = plan(&Objective::default(), 1.0, &batch).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "group 7, completion 0, token 1: the log-prob is NaN, it must be finite and at most 0"
-    );
+    let said = error.to_string();
+    assert!(said.starts_with("group 7, completion 0: token 1 has a log-prob of NaN"), "{said}");
+    assert_eq!(error.group(), GroupId(7));
 }

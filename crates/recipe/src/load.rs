@@ -13,7 +13,7 @@ use std::{
 use crate::{
     Recipe, RecipeError,
     check::check,
-    error::Place,
+    error::Origin,
     kept,
     nearest::nearest,
     node::{Node, Value},
@@ -85,7 +85,8 @@ impl Source {
             Self::File(path) => scalerl_files::read_input_to_string(path, LARGEST_FILE)
                 .map_err(|source| RecipeError::Unreadable { path: path.clone(), source }),
             Self::Shipped(name) => {
-                let names = || shipped::RECIPES.iter().map(|recipe| recipe.name);
+                let all = || shipped::RECIPES.iter().chain(shipped::EXAMPLES);
+                let names = || all().map(|recipe| recipe.name);
                 shipped::find(name).map(|recipe| recipe.text.into()).ok_or_else(|| {
                     RecipeError::UnknownRecipe {
                         name: name.clone(),
@@ -129,7 +130,7 @@ impl Override {
         if keys.len() > DEEPEST_KEY {
             return Err(bad("there is no key with so many parts"));
         }
-        let mut value = Node::parse_value(value.trim(), &Place::Set(text.into()));
+        let mut value = Node::parse_value(value.trim(), &Origin::Set(text.into()));
         if let Value::Moment(moment) = value.value {
             value.value = Value::Text(moment);
         }
@@ -168,13 +169,13 @@ impl Resolved {
     /// The same, with the place of each value that is not a default as a comment.
     pub fn to_annotated_toml(&self) -> String {
         document(&self.tree(), &|key| match self.place(key) {
-            Place::Default => None,
+            Origin::Default => None,
             place => Some(place),
         })
     }
 
     /// Where the value of a dotted key was set.
-    pub fn place(&self, key: &str) -> Place {
+    pub fn place(&self, key: &str) -> Origin {
         self.layers.find(key).map(|node| node.place.clone()).unwrap_or_default()
     }
 
@@ -243,15 +244,22 @@ fn with_bases(
 
 /// An unknown key that is like none beside it may be one of another section.
 fn look_further(error: RecipeError) -> RecipeError {
-    let RecipeError::UnknownKey { place, key, nearest: None, known } = error else { return error };
+    let RecipeError::UnknownKey { place, key, nearest: beside, known } = error else {
+        return error;
+    };
+    if !beside.is_empty() {
+        return RecipeError::UnknownKey { place, key, nearest: beside, known };
+    }
     let last = key.rsplit('.').next().unwrap_or(&key).to_string();
     let all = Recipe::keys("");
     let plain =
         || all.iter().map(|entry| entry.key.as_str()).filter(|key| !key.contains(['[', '=']));
     let last_of = |key: &str| key.rsplit('.').next().unwrap_or_default().to_string();
     let lasts: Vec<String> = plain().map(last_of).collect();
-    let found = nearest(&last, lasts.iter().map(String::as_str))
-        .and_then(|name| plain().find(|other| last_of(other) == name && **other != key))
-        .map(Into::into);
+    let name = nearest(&last, lasts.iter().map(String::as_str));
+    let same = plain().filter(|other| Some(last_of(other).as_str()) == name && **other != key);
+    let mut found: Vec<String> = same.map(Into::into).collect();
+    // A setting of the run is meant more often than the one of its warm-up.
+    found.sort_by_key(|key| key.starts_with("warm_up."));
     RecipeError::UnknownKey { place, key, nearest: found, known }
 }

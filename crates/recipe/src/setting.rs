@@ -118,7 +118,10 @@ pub(crate) fn check_keys(table: &Node, prefix: &str, known: &[&str]) -> Result<(
             return Err(RecipeError::UnknownKey {
                 place: node.place.clone(),
                 key: join(prefix, name),
-                nearest: nearest(name, known.iter().copied()).map(|name| join(prefix, name).into()),
+                nearest: nearest(name, known.iter().copied())
+                    .map(|name| join(prefix, name))
+                    .into_iter()
+                    .collect(),
                 known: known.iter().map(ToString::to_string).collect(),
             });
         }

@@ -10,18 +10,19 @@ pub struct Shipped {
 }
 
 macro_rules! shipped {
-    ($($name:literal),+ $(,)?) => {
+    ($folder:literal: $($name:literal),+ $(,)?) => {
         &[$( Shipped {
             name: $name,
-            text: include_str!(concat!("../../../recipes/", $name, ".toml")),
+            text: include_str!(concat!("../../../", $folder, $name, ".toml")),
         } ),+]
     };
 }
 
 /// All of them, in the order `scalerl recipe list` shows.
-pub const RECIPES: &[Shipped] = shipped![
+pub const RECIPES: &[Shipped] = shipped!["recipes/":
     "scalerl",
     "quickstart",
+    "first-run",
     "minimax-m1",
     "magistral",
     "dapo-qwen2.5",
@@ -39,7 +40,10 @@ pub const RECIPES: &[Shipped] = shipped![
     "leave-one-out/uniform-sampling",
 ];
 
-/// The shipped recipe of that name.
+/// Recipes to begin from, which name data of the user's own.
+pub const EXAMPLES: &[Shipped] = shipped!["": "examples/gsm8k"];
+
+/// The shipped recipe or example of that name.
 pub fn find(name: &str) -> Option<&'static Shipped> {
-    RECIPES.iter().find(|recipe| recipe.name == name)
+    RECIPES.iter().chain(EXAMPLES).find(|recipe| recipe.name == name)
 }

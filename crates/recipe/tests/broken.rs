@@ -39,6 +39,14 @@ fn a_key_of_another_section_is_found_there() {
 }
 
 #[test]
+fn a_name_of_several_sections_is_given_with_each_the_run_before_its_warm_up() {
+    let change = Override::parse("lr=1e-6").unwrap();
+    let error = Recipe::load(&[], &[change]).unwrap_err().to_string();
+    let asked = "did you mean `optimizer.lr` or `warm_up.lr`?";
+    assert_eq!(error, format!("--set lr=1e-6: unknown key `lr`; {asked}"));
+}
+
+#[test]
 fn a_wrong_type_says_what_to_write() {
     insta::assert_snapshot!(error_of("wrong-type.toml"), @r#"
     error: wrong-type.toml:2: `pipeline.group_size` must be a whole number, 0 or more, found the text "sixteen"
@@ -122,7 +130,7 @@ fn recipes_that_extend_each_other_are_found_out() {
 fn an_unknown_base_suggests_the_nearest_recipe() {
     insta::assert_snapshot!(error_of("unknown-base.toml"), @r#"
     error: unknown-base.toml:1: `extends` cannot be "scalrl"; did you mean `scalerl`?
-    hint: choose one of: scalerl, quickstart, minimax-m1, magistral, dapo-qwen2.5, grpo-deepseek, gspo, dr-grpo, small, leave-one-out/ppo-off-policy, leave-one-out/dapo-loss, leave-one-out/bf16-head, leave-one-out/sample-average, leave-one-out/group-normalisation, leave-one-out/length-penalty, leave-one-out/no-zero-variance-filter, leave-one-out/uniform-sampling
+    hint: choose one of: scalerl, quickstart, first-run, minimax-m1, magistral, dapo-qwen2.5, grpo-deepseek, gspo, dr-grpo, small, leave-one-out/ppo-off-policy, leave-one-out/dapo-loss, leave-one-out/bf16-head, leave-one-out/sample-average, leave-one-out/group-normalisation, leave-one-out/length-penalty, leave-one-out/no-zero-variance-filter, leave-one-out/uniform-sampling, examples/gsm8k
     "#);
 }
 

@@ -6,8 +6,8 @@ use std::{
 };
 
 use scalerl_recipe::{
-    Kl, LengthControl, Override, Place, Recipe, Resolved, Source, Surrogate, diff, reference_page,
-    shipped::RECIPES,
+    Kl, LengthControl, Origin, Override, Recipe, Resolved, Source, Surrogate, diff, reference_page,
+    shipped::{EXAMPLES, RECIPES},
 };
 
 fn load(name: &str) -> Resolved {
@@ -40,6 +40,18 @@ fn every_recipe_in_the_folder_is_shipped() {
                 let name = format!("{prefix}{}", path.file_stem().unwrap().to_str().unwrap());
                 assert!(RECIPES.iter().any(|recipe| recipe.name == name), "{name} is not shipped");
             }
+        }
+    }
+}
+
+#[test]
+fn every_example_is_shipped_under_its_path() {
+    for entry in fs::read_dir(repository().join("examples")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|ending| ending == "toml") {
+            let name = format!("examples/{}", path.file_stem().unwrap().to_str().unwrap());
+            assert!(!load(&name).description.is_empty(), "{name}");
+            assert!(EXAMPLES.iter().any(|example| example.name == name), "{name} is not shipped");
         }
     }
 }
@@ -190,9 +202,9 @@ fn later_files_and_overrides_win_and_places_are_remembered() {
     assert_eq!(resolved.optimizer.lr.to_bits(), 1e-6_f64.to_bits());
     assert_eq!(resolved.optimizer.max_gradient_norm, None);
     assert_eq!(resolved.model.path.as_deref(), Some("models/tiny"));
-    assert_eq!(resolved.place("optimizer.lr"), Place::Set("optimizer.lr=1e-6".into()));
+    assert_eq!(resolved.place("optimizer.lr"), Origin::Set("optimizer.lr=1e-6".into()));
     assert_eq!(resolved.place("objective.kl").to_string(), "b.toml:1");
-    assert_eq!(resolved.place("seed"), Place::Default);
+    assert_eq!(resolved.place("seed"), Origin::Default);
     assert!(resolved.to_annotated_toml().contains("# b.toml:1"));
 }
 

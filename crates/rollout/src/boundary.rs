@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
-    completion::{BrokenCompletion, Completion},
+    completion::Completion,
+    intake::BrokenAnswer,
     prompt::SampleRequest,
     train::{StepReport, TrainBatch},
     version::PolicyVersion,
@@ -47,18 +48,19 @@ pub enum GeneratorError {
     #[error("cannot take the weights of {version}: {reason}")]
     Weights { version: PolicyVersion, reason: String },
     /// It answered with something that cannot be used.
-    #[error(transparent)]
-    Broken(#[from] BrokenCompletion),
+    #[error("a broken answer: {0}")]
+    Broken(#[from] BrokenAnswer),
 }
 
 impl GeneratorError {
     /// Whether asking again, perhaps elsewhere, can help.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Gone { .. } | Self::Late { .. })
+        matches!(self, Self::Gone { .. } | Self::Late { .. } | Self::Broken(_))
     }
 }
 
-/// Why training failed. Each ends the run.
+/// Why training failed. All but the first two end the run: those are about data, and the engine goes on
+/// without it.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the messages name the fields")]
@@ -82,6 +84,9 @@ pub enum TrainerError {
     /// optimizer: the run goes on from its checkpoint.
     #[error("a trainer rank is lost: {reason}")]
     RankLost { reason: String },
+    /// No room is left for weights or state; what was there before stays valid.
+    #[error("disk full: cannot write {}: {reason}", path.display())]
+    DiskFull { path: PathBuf, reason: String },
     /// Weights or state could not be written or read; what was there before stays valid.
     #[error("cannot use {}: {reason}", path.display())]
     Storage { path: PathBuf, reason: String },

@@ -24,7 +24,7 @@ pub struct Completion {
     /// Tokens in order, the end token included where the model chose it.
     pub token_ids: Vec<u32>,
     /// Log-prob of each token under the distribution it was drawn from, temperature included.
-    /// 0 for injected tokens, whose probability is nobody's business.
+    /// 0 for injected tokens, which the policy did not choose.
     pub logprobs: Vec<f32>,
     /// Policy that chose (or, for injected tokens, that read) each token.
     pub versions: Vec<PolicyVersion>,
@@ -39,31 +39,76 @@ pub struct Completion {
     pub finish: FinishReason,
 }
 
-/// A completion whose arrays do not fit together: a generator's mistake.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error(
-    "a completion has {tokens} tokens, {logprobs} log-probs, {versions} versions and {flags} \
-     injected flags; the four must be equal"
-)]
-#[expect(missing_docs, reason = "the message names the fields")]
-pub struct BrokenCompletion {
-    pub tokens: usize,
-    pub logprobs: usize,
-    pub versions: usize,
-    pub flags: usize,
+/// Rounding may lift the log-prob of a certain token this far above 0.
+pub const LOGPROB_SLACK: f32 = 1e-4;
+
+/// No token that was really drawn has a smaller log-prob.
+///
+/// A draw meets a token of probability below e^−64 with chance V·e^−64 at most: 4e-23 for a
+/// vocabulary of 2^18, so a run of 1e13 tokens meets one with chance 4e-10. What is smaller is a
+/// placeholder (−9999, −1e30) or a mistake. It also keeps every ratio below e^64, whose square is
+/// far from the end of float64: statistics of a step stay finite.
+pub const LEAST_LOGPROB: f32 = -64.0;
+
+/// What is wrong with a completion, whoever wrote it.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "the messages name the fields")]
+pub enum BrokenCompletion {
+    #[error(
+        "{tokens} tokens, {logprobs} log-probs, {versions} versions and {flags} injected flags; \
+         the four must be equal"
+    )]
+    Lengths { tokens: usize, logprobs: usize, versions: usize, flags: usize },
+    #[error("it has no tokens, not even one that ends it")]
+    Empty,
+    #[error(
+        "token {token} has a log-prob of {logprob:?}; those of sampled tokens lie between \
+         {LEAST_LOGPROB} and 0, those of injected ones are 0"
+    )]
+    Logprob { token: usize, logprob: f32 },
+    #[error("token {token} is of {version}, the one before it of a newer version")]
+    Versions { token: usize, version: PolicyVersion },
+    #[error("{thinking} of its {tokens} tokens are thinking")]
+    Thinking { thinking: u32, tokens: usize },
+    #[error("token {token} has id {id}, outside the vocabulary of {vocabulary}")]
+    Vocabulary { token: usize, id: u32, vocabulary: u32 },
+    #[error("{sampled} sampled tokens, at most {most} were asked for")]
+    TooLong { sampled: usize, most: u64 },
+    #[error("its injected tokens are not the interruption that was asked for")]
+    Injected,
+    #[error("its text is not what the run's tokenizer makes of its tokens")]
+    Text,
 }
 
 impl Completion {
-    /// Checks that the arrays share a length; for what comes over a wire.
+    /// Checks what every completion must be, whatever was asked for: arrays of one length, log-probs
+    /// that can be, versions that never go back.
     pub fn check(&self) -> Result<(), BrokenCompletion> {
         let tokens = self.token_ids.len();
         let (logprobs, versions) = (self.logprobs.len(), self.versions.len());
         let flags = self.is_injected.len();
-        if [logprobs, versions, flags].iter().all(|&length| length == tokens) {
-            Ok(())
-        } else {
-            Err(BrokenCompletion { tokens, logprobs, versions, flags })
+        if [logprobs, versions, flags].iter().any(|&length| length != tokens) {
+            return Err(BrokenCompletion::Lengths { tokens, logprobs, versions, flags });
         }
+        if tokens == 0 {
+            return Err(BrokenCompletion::Empty);
+        }
+        let sampled = (0..tokens).filter(|token| !self.is_injected[*token]);
+        // What is not a number lies in no range.
+        let is_bad =
+            |token: &usize| !(LEAST_LOGPROB..=LOGPROB_SLACK).contains(&self.logprobs[*token]);
+        if let Some(token) = { sampled }.find(is_bad) {
+            return Err(BrokenCompletion::Logprob { token, logprob: self.logprobs[token] });
+        }
+        if let Some(earlier) = self.versions.windows(2).position(|pair| pair[0] > pair[1]) {
+            let token = earlier + 1;
+            return Err(BrokenCompletion::Versions { token, version: self.versions[token] });
+        }
+        if self.thinking_tokens as usize > tokens {
+            return Err(BrokenCompletion::Thinking { thinking: self.thinking_tokens, tokens });
+        }
+        Ok(())
     }
 
     /// Number of tokens, injected ones included.
@@ -124,12 +169,36 @@ mod tests {
     }
 
     #[test]
-    fn arrays_of_different_lengths_are_refused() {
-        let mut broken = completion();
-        broken.logprobs.pop();
-        let error = broken.check().unwrap_err();
-        assert_eq!((error.tokens, error.logprobs), (3, 2));
+    fn what_cannot_be_is_refused_by_its_place() {
+        type Change = fn(&mut Completion);
+        let cases: [(Change, &str); 9] = [
+            (|one| one.logprobs.truncate(2), "3 tokens, 2 log-probs"),
+            (|one| one.versions.push(PolicyVersion(5)), "4 versions"),
+            (|one| one.logprobs[2] = -1e30, "token 2 has a log-prob of -1e30"),
+            (|one| one.logprobs[0] = -64.1, "between -64 and 0"),
+            (|one| one.logprobs[0] = f32::NAN, "token 0 has a log-prob of NaN"),
+            (|one| one.logprobs[0] = f32::NEG_INFINITY, "token 0 has a log-prob of -inf"),
+            (|one| one.logprobs[0] = 0.5, "token 0 has a log-prob of 0.5"),
+            (|one| one.versions[1] = PolicyVersion(3), "token 1 is of v3"),
+            (|one| one.thinking_tokens = 4, "4 of its 3 tokens are thinking"),
+        ];
         assert_eq!(completion().check(), Ok(()));
+        for (change, expected) in cases {
+            let mut broken = completion();
+            change(&mut broken);
+            let said = broken.check().unwrap_err().to_string();
+            assert!(said.contains(expected), "{said}");
+        }
+    }
+
+    #[test]
+    fn the_least_log_prob_is_out_of_reach_of_any_run() {
+        // Of the largest vocabulary in use, in the longest run anybody will pay for.
+        let (vocabulary, tokens) = (f64::from(1 << 18), 1e13);
+        let chance = vocabulary * f64::from(LEAST_LOGPROB).exp() * tokens;
+        assert!(chance < 1e-9, "{chance}");
+        let square_of_ratio = (-2.0 * f64::from(LEAST_LOGPROB)).exp();
+        assert!((square_of_ratio * tokens).is_finite());
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub mod completion;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod group;
+pub mod intake;
 pub mod prompt;
 pub mod source;
 pub mod train;
@@ -28,8 +29,9 @@ pub mod version;
 
 pub use answer::AnswerEnd;
 pub use boundary::{Generator, GeneratorError, Trainer, TrainerError, WeightHandle};
-pub use completion::{BrokenCompletion, Completion, FinishReason};
+pub use completion::{BrokenCompletion, Completion, FinishReason, LEAST_LOGPROB, LOGPROB_SLACK};
 pub use group::{Batch, Group, GroupId, Reward, Rollout};
+pub use intake::{BrokenAnswer, Intake, TextOf};
 pub use prompt::{Interruption, Prompt, PromptId, SampleRequest, Sampling};
 pub use source::{
     Draw, DrawnPrompt, EvaluationSet, Grader, GraderError, PassRecord, PromptSource, SourceError,

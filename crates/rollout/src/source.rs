@@ -87,8 +87,13 @@ pub trait PromptSource: Send + 'static {
     /// The next prompt; `None` when every prompt is excluded for good.
     fn next(&mut self) -> Result<Option<DrawnPrompt>, SourceError>;
 
-    /// Records a judged group, before any filter decides about it.
-    fn record(&mut self, prompt: &PromptId, record: PassRecord) -> Result<(), SourceError>;
+    /// Records a judged group, before any filter decides about it; returns what the prompt's last
+    /// group showed.
+    fn record(
+        &mut self,
+        prompt: &PromptId,
+        record: PassRecord,
+    ) -> Result<Option<PassRecord>, SourceError>;
 
     /// Cursor and history, to be saved.
     fn state(&self) -> Result<serde_json::Value, SourceError>;
@@ -121,6 +126,14 @@ pub trait Grader: Send + Sync + 'static {
         prompt: &Prompt,
         completion: &Completion,
     ) -> impl Future<Output = Result<Reward, GraderError>> + Send;
+
+    /// Whether an answer is written as the reference answer is (`7` and `56`, not `5 + 2`); `None`
+    /// where there is nothing to compare. For the stability watch: a form that spreads among right
+    /// answers may be one that the verifier pays for by mistake.
+    fn has_reference_form(&self, prompt: &Prompt, completion: &Completion) -> Option<bool> {
+        let _ = (prompt, completion);
+        None
+    }
 
     /// How long a verdict on this prompt may take before it counts as failed. `usual` is
     /// `task.verifier_timeout_s`; a judge with limits of its own has a later deadline, for an answer

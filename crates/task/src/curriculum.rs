@@ -30,18 +30,20 @@ pub struct Curriculum {
 }
 
 impl Curriculum {
-    /// Records what a group showed.
+    /// Records what a group showed; returns what the prompt's last one did.
     pub fn record(
         &mut self,
         prompt: &PromptId,
         record: PassRecord,
-    ) -> Result<(), ImpossibleRecord> {
+    ) -> Result<Option<PassRecord>, ImpossibleRecord> {
         let PassRecord { passed, judged, .. } = record;
         if passed > judged {
             return Err(ImpossibleRecord { prompt: prompt.0.clone(), passed, judged });
         }
-        self.history.entry(prompt.clone()).or_default().push(record);
-        Ok(())
+        let records = self.history.entry(prompt.clone()).or_default();
+        let last = records.last().copied();
+        records.push(record);
+        Ok(last)
     }
 
     /// Whether a prompt is to be sampled no more.

@@ -60,6 +60,25 @@ impl TaskGrader {
     }
 }
 
+/// Characters; what is longer is no answer to be compared by its form.
+const LONGEST_REFERENCE: usize = 60;
+
+/// What is left of an answer without its words and values: `12` and `7` are `0`, `5 + 2` is `0+0`.
+fn form(answer: &str) -> String {
+    let mut form = String::new();
+    for character in answer.chars().filter(|character| !character.is_whitespace()) {
+        let kind = match character {
+            digit if digit.is_numeric() => '0',
+            letter if letter.is_alphabetic() => 'a',
+            other => other,
+        };
+        if !(matches!(kind, '0' | 'a') && form.ends_with(kind)) {
+            form.push(kind);
+        }
+    }
+    form
+}
+
 /// After a pool's own deadline, for its verdict to reach us.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -67,6 +86,14 @@ impl Grader for TaskGrader {
     fn deadline(&self, prompt: &Prompt, usual: Duration) -> Duration {
         let pool = self.verifiers.get(&prompt.dataset);
         pool.map_or(usual, |pool| usual.max(pool.deadline() + GRACE))
+    }
+
+    fn has_reference_form(&self, prompt: &Prompt, completion: &Completion) -> Option<bool> {
+        let reference = prompt.answer.trim();
+        let is_compared = !reference.is_empty() && reference.len() <= LONGEST_REFERENCE;
+        let answer = Answer::cut(&self.format, completion.text.clone());
+        let answer = answer.text().filter(|_| is_compared)?.trim().to_owned();
+        Some(form(&answer) == form(reference))
     }
 
     async fn grade(&self, prompt: &Prompt, completion: &Completion) -> Result<Reward, GraderError> {
@@ -136,6 +163,15 @@ mod tests {
             assert_eq!(reward, Ok(Reward { value, is_correct }), "{text}");
         }
         assert!(grader.grade(&prompt(2), &said("2")).await.is_err());
+    }
+
+    #[test]
+    fn a_sum_in_place_of_its_value_is_another_form() {
+        let asked = |text: &str| grader().has_reference_form(&prompt(1), &said(text));
+        assert_eq!(asked("hm</think>17"), Some(true));
+        assert_eq!(asked("hm</think> 1 + 1 "), Some(false));
+        assert_eq!(asked("no answer"), None);
+        assert_eq!(form("\\frac{12}{7} cm"), "\\a{0}{0}a");
     }
 
     #[test]

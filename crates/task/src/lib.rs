@@ -34,7 +34,7 @@ pub use answer::{Answer, answer_end};
 pub use grader::TaskGrader;
 pub use outcome::Outcome;
 pub use problem::{Message, Problem};
-pub use problems::{HELD_OUT, Problems, ProblemsError};
+pub use problems::{HELD_OUT, Problems, ProblemsError, ProblemsRecord, problems_of};
 pub use prompts::{RenderError, Rendered, TaskPrompts};
 pub use sandbox::SandboxLimits;
 pub use verifier::{Verifier, VerifierError};

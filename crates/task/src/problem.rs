@@ -78,7 +78,7 @@ impl Problem {
 }
 
 /// A value inside nested objects, by a dotted path. A key that holds dots itself wins.
-pub(crate) fn lookup<'a>(fields: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
+pub fn lookup<'a>(fields: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
     if let Some(value) = fields.get(path) {
         return Some(value);
     }

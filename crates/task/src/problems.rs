@@ -15,7 +15,8 @@ use scalerl_recipe::{DataSource, Dataset, Recipe};
 use thiserror::Error;
 
 use crate::data::{
-    AnswerColumn, DataError, Files, HeldOut, Pool, SplitError, read_problems, without_measured,
+    AnswerColumn, DataError, Files, Fingerprints, HeldOut, Pool, ProblemsChanged, SplitError,
+    read_problems, without_measured,
 };
 use crate::problem::Problem;
 use crate::synthetic::{Synthetic, SyntheticError};
@@ -41,6 +42,9 @@ pub enum ProblemsError {
     Split(#[from] SplitError),
     #[error("data set `{name}`: {source}")]
     Verifier { name: String, source: VerifierError },
+    /// Not what the run was started with.
+    #[error(transparent)]
+    Changed(#[from] ProblemsChanged),
     /// Everything was held out or is measured.
     #[error("no prompts are left to train on: {read} were read, {measured} are measured")]
     NothingLeft { read: usize, measured: usize },
@@ -57,6 +61,7 @@ impl ProblemsError {
             Self::Synthetic { source, .. } => source.hint(),
             Self::Split(error) => error.hint(),
             Self::Verifier { source, .. } => source.hint(),
+            Self::Changed(error) => error.hint(),
             Self::NothingLeft { .. } => "hold fewer prompts out (task.held_out), or give more data",
         }
     }
@@ -72,13 +77,40 @@ pub struct Problems {
     pub verifiers: BTreeMap<String, Arc<VerifierPool>>,
     /// Problems that were left out of training because they are measured.
     pub duplicates: usize,
-    /// Which problems were held out: to be kept with the run.
-    pub split: Option<HeldOut>,
+    /// To be kept with the run.
+    pub record: ProblemsRecord,
+}
+
+/// What a run keeps of its problems for a resume.
+#[derive(Debug, Clone)]
+pub struct ProblemsRecord {
+    /// Which problems were held out.
+    split: Option<HeldOut>,
+    /// Of everything that was read.
+    fingerprints: Fingerprints,
+}
+
+/// Beside the record of what is held out.
+const FINGERPRINTS: &str = "problems.fingerprints";
+
+impl ProblemsRecord {
+    /// Writes what `path` and its neighbour do not hold yet.
+    pub fn save(&self, path: &Path) -> Result<(), ProblemsError> {
+        let fingerprints = path.with_file_name(FINGERPRINTS);
+        if !fingerprints.exists() {
+            self.fingerprints.save(&fingerprints)?;
+        }
+        if let Some(split) = self.split.as_ref().filter(|_| !path.exists()) {
+            split.save(path)?;
+        }
+        Ok(())
+    }
 }
 
 impl Problems {
     /// Reads, makes and separates everything. Problems are held out as `record` says, where it
-    /// exists; verifiers get `workers` threads a data set. Nothing is written.
+    /// exists, and must then be what they were; verifiers get `workers` threads a data set. Nothing
+    /// is written.
     pub fn load(recipe: &Recipe, record: &Path, workers: usize) -> Result<Self, ProblemsError> {
         let task = &recipe.task;
         if task.datasets.is_empty() {
@@ -92,6 +124,7 @@ impl Problems {
         for dataset in &recipe.evaluation.datasets {
             evaluation.push((dataset.name.clone(), problems_of(dataset, recipe)?));
         }
+        let fingerprints = fingerprints(&all, &evaluation, record)?;
         let read = all.len();
         let measured: Vec<&Problem> =
             evaluation.iter().flat_map(|(_, problems)| problems).collect();
@@ -111,15 +144,32 @@ impl Problems {
         }
         let verifiers = verifiers(recipe, workers)?;
         let pool = by_dataset(&task.datasets, training)?;
-        Ok(Self { pool, evaluation, verifiers, duplicates, split })
+        let record = ProblemsRecord { split, fingerprints };
+        Ok(Self { pool, evaluation, verifiers, duplicates, record })
     }
 
     /// Problems to train on alone, without a judge.
     #[cfg(test)]
     pub(crate) fn of_pool(pool: Pool) -> Self {
         let (evaluation, verifiers) = (Vec::new(), BTreeMap::new());
-        Self { pool, evaluation, verifiers, duplicates: 0, split: None }
+        let record = ProblemsRecord { split: None, fingerprints: Fingerprints::of([]) };
+        Self { pool, evaluation, verifiers, duplicates: 0, record }
     }
+}
+
+/// Of everything that was read, which must be what is on record.
+fn fingerprints(
+    all: &[Problem],
+    evaluation: &[(String, Vec<Problem>)],
+    record: &Path,
+) -> Result<Fingerprints, ProblemsChanged> {
+    let measured = evaluation.iter().flat_map(|(_, problems)| problems);
+    let found = Fingerprints::of(all.iter().chain(measured));
+    let recorded = record.with_file_name(FINGERPRINTS);
+    if recorded.exists() {
+        found.check(&Fingerprints::load(&recorded)?)?;
+    }
+    Ok(found)
 }
 
 fn hold_out(
@@ -151,7 +201,8 @@ fn by_dataset(datasets: &[Dataset], training: Vec<Problem>) -> Result<Pool, Data
     Pool::try_new(sets)
 }
 
-fn problems_of(dataset: &Dataset, recipe: &Recipe) -> Result<Vec<Problem>, ProblemsError> {
+/// Reads or makes the problems of one data set.
+pub fn problems_of(dataset: &Dataset, recipe: &Recipe) -> Result<Vec<Problem>, ProblemsError> {
     let name = &dataset.name;
     let limit = dataset.limit.map(|limit| limit as usize);
     match &dataset.source {
@@ -220,7 +271,7 @@ mod tests {
         let problems = load(CHAIN, folder.path()).unwrap();
         let record = folder.path().join("held_out.json");
         assert!(!record.exists(), "reading writes nothing");
-        problems.split.as_ref().unwrap().save(&record).unwrap();
+        problems.record.save(&record).unwrap();
         assert_eq!(problems.pool.problems().count(), 80);
         let (name, held) = &problems.evaluation[0];
         assert_eq!((name.as_str(), held.len()), (HELD_OUT, 20));
@@ -267,6 +318,42 @@ mod tests {
         let verdict =
             problems.verifiers["a"].verify(Arc::new(problem), Answer::whole("so \\boxed{2}"));
         assert_eq!(verdict, Outcome::Correct);
+    }
+
+    #[test]
+    fn problems_that_changed_since_the_start_are_refused_by_their_row() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, answers: [&str; 3]| {
+            let line = |(row, answer): (usize, &str)| {
+                serde_json::json!({"question": format!("{row}?"), "solution": answer}).to_string()
+            };
+            let lines: Vec<String> = answers.into_iter().enumerate().map(line).collect();
+            std::fs::write(folder.path().join(name), lines.join("\n")).unwrap();
+            folder.path().join(name).display().to_string()
+        };
+        let (train, test) = (write("a.jsonl", ["1", "2", "3"]), write("b.jsonl", ["4", "5", "6"]));
+        let source = |path: &str| {
+            format!(
+                "source = {{ type = \"files\", path = \"{path}\", prompt_column = \"question\", \
+                 answer_column = \"solution\" }}"
+            )
+        };
+        let text = format!(
+            "[task]\nheld_out = 1\n[[task.datasets]]\nname = \"a\"\n{}\n[evaluation]\n\
+             primary = \"b\"\n[[evaluation.datasets]]\nname = \"b\"\n{}\n",
+            source(&train),
+            source(&test).replace("question\"", "solution\""),
+        );
+        let problems = load(&text, folder.path()).unwrap();
+        problems.record.save(&folder.path().join("held_out.json")).unwrap();
+        load(&text, folder.path()).unwrap();
+        let refused = || load(&text, folder.path()).err().unwrap().to_string();
+        write("a.jsonl", ["1", "99", "3"]);
+        assert!(refused().contains("the answer of a/1 is not what the run"), "{}", refused());
+        write("a.jsonl", ["1", "2", "3"]);
+        load(&text, folder.path()).unwrap();
+        write("b.jsonl", ["4", "5", "7"]);
+        assert!(refused().contains("of b/2 is not what the run"), "{}", refused());
     }
 
     #[test]

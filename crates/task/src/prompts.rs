@@ -143,7 +143,11 @@ impl PromptSource for TaskPrompts {
         }))
     }
 
-    fn record(&mut self, prompt: &PromptId, record: PassRecord) -> Result<(), SourceError> {
+    fn record(
+        &mut self,
+        prompt: &PromptId,
+        record: PassRecord,
+    ) -> Result<Option<PassRecord>, SourceError> {
         self.curriculum.record(prompt, record).map_err(SourceError::new)
     }
 

@@ -130,6 +130,7 @@ pub fn build(choice: &Choice, deadline: Duration) -> Result<Box<dyn Verifier>, V
             })?)
         }
         Choice::Code {
+            tests,
             allow_without_sandbox,
             memory_mib,
             time_per_test_s,
@@ -138,6 +139,7 @@ pub fn build(choice: &Choice, deadline: Duration) -> Result<Box<dyn Verifier>, V
         } => {
             let mut options =
                 CodeOptions { partial_credit: *partial_credit, ..CodeOptions::default() };
+            options.tests.clone_from(tests);
             options.limits.memory_mib = u64::from(*memory_mib);
             options.limits.time_per_test_s = *time_per_test_s;
             options.limits.time_s = time_s.unwrap_or(timeout_s);

@@ -15,6 +15,7 @@ use tch::{Kind, TchError, Tensor};
 use crate::flops::{SequenceSize, forward_flops};
 use crate::loss::{Tally, Totals, token_loss};
 use crate::micro_batch::{MicroBatch, check, length, pieces};
+use crate::trainer::file_error;
 
 /// A model that learns from batches.
 pub(crate) struct Policy {
@@ -46,7 +47,7 @@ impl Policy {
         };
         let path = folder.join("model");
         let saved = model.save(&path, kind);
-        saved.map_err(|error| TrainerError::Storage { path, reason: error.to_string() })
+        saved.map_err(|error| file_error(&path, error))
     }
 
     pub(crate) fn version(&self) -> PolicyVersion {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! step     check -> pieces -> [log-probs -> loss -> gradients]* -> one read -> clip, AdamW
-//! publish  weights in the kind the network computes in -> shelf
+//! publish  weights in the kind the network computes in -> weight store
 //! save     float32 masters, both moments, step count; whole or not at all, with checksums
 //! ```
 //! A step that fails leaves weights and optimizer as they were: everything is checked before the
@@ -16,34 +16,40 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use scalerl_model::device;
+use scalerl_model::error::LoadError;
 use scalerl_model::folder::Model;
 use scalerl_model::train::Learner;
 use scalerl_model::train::checkpoint::{self, CheckpointError};
 use scalerl_recipe::Recipe;
 use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, Trainer, TrainerError, WeightHandle};
+use scalerl_torch::device;
 use serde_json::json;
 use tch::{TchError, Tensor};
 
 use crate::options::learner_options;
 use crate::policy::{Policy, device_error, step_error};
-use crate::shelf::Shelf;
+use crate::ranks::rank_error;
+use crate::weight_store::WeightStore;
 
 /// Trains a model of this process.
 pub struct LocalTrainer {
     policy: Policy,
-    shelf: Arc<Shelf>,
+    weight_store: Arc<WeightStore>,
     threads: Option<usize>,
 }
 
 impl LocalTrainer {
     /// Takes a model loaded in float32 on the device to train on; version 0.
-    pub fn try_new(recipe: &Recipe, model: Model, shelf: Arc<Shelf>) -> Result<Self, TrainerError> {
+    pub fn try_new(
+        recipe: &Recipe,
+        model: Model,
+        weight_store: Arc<WeightStore>,
+    ) -> Result<Self, TrainerError> {
         let options = learner_options(recipe, model.device());
         let failed = |error: TchError| device_error(PolicyVersion(0), &error);
         let learner = Learner::new(model, options).map_err(failed)?;
         let policy = Policy::try_new(recipe, learner).map_err(failed)?;
-        Ok(Self { policy, shelf, threads: None })
+        Ok(Self { policy, weight_store, threads: None })
     }
 
     /// Leaves the other CPU threads to the generator.
@@ -95,20 +101,20 @@ impl Trainer for LocalTrainer {
 
     fn publish(&mut self) -> Result<WeightHandle, TrainerError> {
         let version = self.version();
-        let published = self.shelf.publish(version, &self.model().parameters);
+        let published = self.weight_store.publish(version, &self.model().parameters);
         published.map_err(|error| device_error(version, &error))
     }
 
     fn save(&mut self, folder: &Path) -> Result<(), TrainerError> {
         checkpoint::save(&self.policy.learner, &json!({"trainer": "local"}), folder)
-            .map_err(|error| storage(folder, error.to_string()))?;
+            .map_err(|error| checkpoint_error(folder, error))?;
         self.policy.save_model(folder)
     }
 
     fn restore(&mut self, folder: &Path) -> Result<PolicyVersion, TrainerError> {
         let path = newest(folder)?;
         let restored = checkpoint::restore(&mut self.policy.learner, &path);
-        restored.map_err(|error: CheckpointError| storage(&path, error.to_string()))?;
+        restored.map_err(|error| checkpoint_error(&path, error))?;
         let forgotten = self.policy.learner.discard_gradients();
         forgotten.map_err(|error| device_error(self.version(), &error))?;
         Ok(self.version())
@@ -124,4 +130,48 @@ pub(crate) fn newest(folder: &Path) -> Result<PathBuf, TrainerError> {
 
 pub(crate) fn storage(path: &Path, reason: String) -> TrainerError {
     TrainerError::Storage { path: PathBuf::from(path), reason }
+}
+
+/// What fails between ranks is not the disk's fault.
+pub(crate) fn checkpoint_error(path: &Path, error: CheckpointError) -> TrainerError {
+    match error {
+        CheckpointError::Ranks(error) => rank_error(&error),
+        CheckpointError::File(error) => file_error(path, error),
+        error => storage(path, error.to_string()),
+    }
+}
+
+/// A model folder that cannot be written.
+pub(crate) fn file_error(folder: &Path, error: LoadError) -> TrainerError {
+    match error {
+        LoadError::DiskFull { path, source } => {
+            TrainerError::DiskFull { path, reason: source.to_string() }
+        }
+        error => storage(folder, error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn a_full_disk_stays_one_on_its_way_to_the_engine() {
+        let full = || LoadError::DiskFull {
+            path: "weights/v1/model.safetensors".into(),
+            source: ErrorKind::StorageFull.into(),
+        };
+        let folder = Path::new("weights/v1");
+        for error in
+            [file_error(folder, full()), checkpoint_error(folder, CheckpointError::File(full()))]
+        {
+            let said = error.to_string();
+            assert!(said.starts_with("disk full: cannot write weights/v1/model.saf"), "{said}");
+            assert!(matches!(error, TrainerError::DiskFull { .. }), "{error:?}");
+        }
+        let other = file_error(folder, LoadError::NoWeights { path: folder.into() });
+        assert!(matches!(other, TrainerError::Storage { .. }), "{other:?}");
+    }
 }

@@ -8,7 +8,7 @@
 //! server finds it whole or not at all. The one before stays until the next: a server that is late
 //! may be reading it still. Older ones are removed.
 //!
-//! [`FolderTrainer`] is a trainer with this in place of the shelf.
+//! [`FolderTrainer`] is a trainer with this in place of the weight store.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,7 +19,7 @@ use scalerl_model::save::{ModelToSave, SaveKind, save_model};
 use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, Trainer, TrainerError, WeightHandle};
 use tch::Kind;
 
-use crate::trainer::{LocalTrainer, storage};
+use crate::trainer::{LocalTrainer, file_error, storage};
 
 /// A folder on storage that trainer and servers share.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ impl WeightFolder {
             kind: if kind == Some(Kind::BFloat16) { SaveKind::BFloat16 } else { SaveKind::Float32 },
             companions: model.folder.as_deref(),
         };
-        save_model(&model, &folder).map_err(|error| storage(&folder, error.to_string()))?;
+        save_model(&model, &folder).map_err(|error| file_error(&folder, error))?;
         while self.kept.len() > 1 {
             let old = self.kept.remove(0);
             fs::remove_dir_all(&old).map_err(|error| storage(&old, error.to_string()))?;

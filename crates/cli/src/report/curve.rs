@@ -53,7 +53,7 @@ fn fitted(story: &Story, fit: &Fit) -> Vec<Block> {
     let columns = [axes::label(story.axis), "times", "forecast"];
     // Ten times ahead would press the measurements into a corner.
     let mut drawn = figures::run(&story.name, fit, &ahead[..1]);
-    drawn.points = spread(&drawn.points, trace::MOST_PLACES);
+    drawn.points = spread(&drawn.points, trace::MOST_BINS);
     vec![
         Block::Headlines(vec![
             gain.clone(),
@@ -89,7 +89,7 @@ fn measured(story: &Story) -> plots::Run {
         value: point.pass_rate,
         role: scalerl_board::chart::Role::HeldOut,
     };
-    let points = spread(&story.points, trace::MOST_PLACES);
+    let points = spread(&story.points, trace::MOST_BINS);
     plots::Run {
         name: story.name.clone(),
         points: points.iter().map(point).collect(),
@@ -118,7 +118,7 @@ pub(crate) fn half_time_section(story: &Story, test: &Result<HalfTime, String>) 
     };
     let forecast = test.fit.forecast(test.at);
     let mut drawn = figures::run(&story.name, &test.fit, &[forecast]);
-    drawn.points = spread(&drawn.points, trace::MOST_PLACES);
+    drawn.points = spread(&drawn.points, trace::MOST_BINS);
     let captions = Captions {
         title: "Fitted on the first half, forecast for the second".to_owned(),
         ..captions(story, String::new())

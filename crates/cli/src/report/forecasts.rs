@@ -122,7 +122,7 @@ fn figure(story: &Story, forecasts: &[Checked]) -> Figure {
             hover: format!("at step {} it was forecast: {text}", one.step),
         }
     });
-    let measured: Vec<(f64, f64)> = spread(&story.points, super::trace::MOST_PLACES)
+    let measured: Vec<(f64, f64)> = spread(&story.points, super::trace::MOST_BINS)
         .iter()
         .map(|point| (point.compute(axis), point.pass_rate))
         .collect();

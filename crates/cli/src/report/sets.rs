@@ -117,7 +117,7 @@ fn figure(story: &Story, title: &str, curves: Vec<(String, Vec<(f64, f64)>)>) ->
     let mut layers = Vec::new();
     for (index, (legend, values)) in curves.into_iter().enumerate() {
         let tone = Tone::Run(index);
-        let values = spread(&values, trace::MOST_PLACES);
+        let values = spread(&values, trace::MOST_BINS);
         let line = values.iter().copied().filter(|(x, _)| *x > 0.0).collect();
         let dots = values.iter().map(|(x, y)| Dot {
             x: *x,

@@ -50,6 +50,8 @@ pub(crate) struct Story {
     pub(crate) forecasts: Vec<ForecastReport>,
     pub(crate) warnings: Vec<Warning>,
     pub(crate) verifier_failures: Vec<VerifierFailure>,
+    pub(crate) set_aside: Vec<SetAside>,
+    pub(crate) damaged: Vec<Damage>,
     pub(crate) sessions: Vec<Session>,
     pub(crate) generator_retries: usize,
 }
@@ -111,6 +113,23 @@ pub(crate) struct VerifierFailure {
     pub(crate) reason: String,
 }
 
+/// A group that no step could use.
+#[derive(Debug, Clone)]
+pub(crate) struct SetAside {
+    pub(crate) step: u64,
+    pub(crate) group: u64,
+    pub(crate) reason: String,
+    pub(crate) file: Option<String>,
+}
+
+/// Something in the folder that was not what had been written.
+#[derive(Debug, Clone)]
+pub(crate) struct Damage {
+    pub(crate) found: String,
+    pub(crate) reason: String,
+    pub(crate) kept_as: String,
+}
+
 /// One process that worked on the run.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Session {
@@ -170,6 +189,8 @@ impl Story {
             forecasts: Vec::new(),
             warnings: Vec::new(),
             verifier_failures: Vec::new(),
+            set_aside: Vec::new(),
+            damaged: Vec::new(),
             sessions: sessions(&events, &undone),
             generator_retries: 0,
         };
@@ -209,6 +230,13 @@ impl Story {
                         report,
                         ledger,
                     });
+                }
+                What::SetAside { version, group, reason, file, .. } => {
+                    let (step, group) = (version.0, group.0);
+                    self.set_aside.push(SetAside { step, group, reason, file });
+                }
+                What::Damaged { found, reason, kept_as } => {
+                    self.damaged.push(Damage { found, reason, kept_as });
                 }
                 What::EmptyBatch { .. } => self.empty_batches += 1,
                 What::Evaluation { version, primary, sets, spent, .. } => {

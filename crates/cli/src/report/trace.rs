@@ -1,7 +1,7 @@
 //! Long series as short ones that still show their extremes.
 //!
 //! A run of 100,000 steps has more numbers than a screen has columns. A series is cut into at most
-//! [`MOST_PLACES`] pieces of equal length; each becomes its mean, with its least and greatest value
+//! [`MOST_BINS`] pieces of equal length; each becomes its mean, with its least and greatest value
 //! as a band. A series that is short enough stays as it is. Values that are not finite are left
 //! out.
 
@@ -14,17 +14,17 @@ pub(crate) use crate::forecast::figures::spread;
 use super::story::Story;
 
 /// Pieces of a drawn series at most.
-pub(crate) const MOST_PLACES: usize = 300;
-/// Places whose value can be pointed at; more would make a heavy page.
+pub(crate) const MOST_BINS: usize = 300;
+/// Bins whose value can be pointed at; more would make a heavy page.
 const MOST_PROBES: usize = 100;
-/// Fewer places than this are drawn as markers too.
-const FEW_PLACES: usize = 25;
+/// Fewer bins than this are drawn as markers too.
+const FEW_BINS: usize = 25;
 /// Resumes that are drawn; a run with more has them in its table.
 const MOST_RULES: usize = 12;
 
 /// One piece of a series.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Place {
+pub(crate) struct Bin {
     pub(crate) x: f64,
     pub(crate) mean: f64,
     pub(crate) low: f64,
@@ -32,7 +32,7 @@ pub(crate) struct Place {
 }
 
 /// Cuts a series into at most `most` pieces.
-pub(crate) fn thin(series: &[(f64, f64)], most: usize) -> Vec<Place> {
+pub(crate) fn thin(series: &[(f64, f64)], most: usize) -> Vec<Bin> {
     let series: Vec<(f64, f64)> =
         series.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite()).collect();
     let pieces = series.len().min(most.max(1));
@@ -40,7 +40,7 @@ pub(crate) fn thin(series: &[(f64, f64)], most: usize) -> Vec<Place> {
         .map(|piece| {
             let part = &series[piece * series.len() / pieces..(piece + 1) * series.len() / pieces];
             let count = part.len() as f64;
-            Place {
+            Bin {
                 x: part.iter().map(|point| point.0).sum::<f64>() / count,
                 mean: part.iter().map(|point| point.1).sum::<f64>() / count,
                 low: part.iter().map(|point| point.1).fold(f64::INFINITY, f64::min),
@@ -70,8 +70,8 @@ pub(crate) fn over_steps(
         layers.extend(drawn(Tone::Run(index), legend, curve.legend, &curve.values));
     }
     let mut subtitle = subtitle.to_owned();
-    if longest > MOST_PLACES {
-        let each = longest.div_ceil(MOST_PLACES);
+    if longest > MOST_BINS {
+        let each = longest.div_ceil(MOST_BINS);
         let space = if subtitle.is_empty() { "" } else { " " };
         let thinned = format!("{space}Line: mean of about {each} steps; band: least to greatest.");
         subtitle.push_str(&thinned);
@@ -81,19 +81,19 @@ pub(crate) fn over_steps(
 }
 
 fn drawn(tone: Tone, legend: &str, name: &str, values: &[(f64, f64)]) -> Vec<Layer> {
-    let places = thin(values, MOST_PLACES);
+    let bins = thin(values, MOST_BINS);
     let mut layers = Vec::new();
-    if values.len() > MOST_PLACES {
-        let points = places.iter().map(|place| (place.x, place.low, place.high)).collect();
+    if values.len() > MOST_BINS {
+        let points = bins.iter().map(|bin| (bin.x, bin.low, bin.high)).collect();
         layers.push(Layer::Band(Band { tone, legend: legend.into(), points }));
     }
-    let points = places.iter().map(|place| (place.x, place.mean)).collect();
+    let points = bins.iter().map(|bin| (bin.x, bin.mean)).collect();
     layers.push(Layer::Line(Line { tone, stroke: Stroke::Solid, legend: legend.into(), points }));
-    let role = if places.len() < FEW_PLACES { Role::Used } else { Role::Probe };
-    let dots = spread(&places, MOST_PROBES).into_iter().map(|place| Dot {
-        x: place.x,
-        y: place.mean,
-        hover: format!("{name}\nstep {}: {}", short(place.x.round()), short(place.mean)),
+    let role = if bins.len() < FEW_BINS { Role::Used } else { Role::Probe };
+    let dots = spread(&bins, MOST_PROBES).into_iter().map(|bin| Dot {
+        x: bin.x,
+        y: bin.mean,
+        hover: format!("{name}\nstep {}: {}", short(bin.x.round()), short(bin.mean)),
     });
     let dots = dots.collect();
     layers.push(Layer::Points(Points { tone, role, legend: legend.into(), dots }));
@@ -130,8 +130,8 @@ mod tests {
     #[test]
     fn a_short_series_stays_as_it_is() {
         let series: Vec<(f64, f64)> = (0..7).map(|i| (f64::from(i), f64::from(i * i))).collect();
-        let places = thin(&series, 300);
-        let found: Vec<(f64, f64)> = places.iter().map(|place| (place.x, place.mean)).collect();
+        let bins = thin(&series, 300);
+        let found: Vec<(f64, f64)> = bins.iter().map(|bin| (bin.x, bin.mean)).collect();
         assert_eq!(found, series);
     }
 
@@ -141,11 +141,11 @@ mod tests {
             (0..100_000).map(|i| (f64::from(i), f64::from(i % 10))).collect();
         series[54_321].1 = 1e6;
         series[12_345].1 = f64::NAN;
-        let places = thin(&series, 300);
-        assert_eq!(places.len(), 300);
-        assert!(places.windows(2).all(|pair| pair[0].x < pair[1].x));
-        assert!(places.iter().any(|place| (place.high - 1e6).abs() < 1e-9), "a spike is kept");
-        assert!((places[0].mean - 4.5).abs() < 0.1);
+        let bins = thin(&series, 300);
+        assert_eq!(bins.len(), 300);
+        assert!(bins.windows(2).all(|pair| pair[0].x < pair[1].x));
+        assert!(bins.iter().any(|bin| (bin.high - 1e6).abs() < 1e-9), "a spike is kept");
+        assert!((bins[0].mean - 4.5).abs() < 0.1);
         assert!(thin(&[], 300).is_empty());
     }
 }

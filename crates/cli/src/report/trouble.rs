@@ -2,7 +2,6 @@
 
 use scalerl_board::number::short;
 use scalerl_board::{Block, Section, Table};
-use scalerl_journal::BadSign;
 
 use super::story::{Story, Warning};
 
@@ -11,7 +10,13 @@ const MOST_ROWS: usize = 50;
 const SECONDS_PER_DAY: f64 = 86_400.0;
 
 pub(crate) fn section(story: &Story) -> Section {
-    let blocks = vec![warnings(story), verifier_errors(story), sessions(story)];
+    let blocks = vec![
+        warnings(story),
+        verifier_errors(story),
+        set_aside(story),
+        damage(story),
+        sessions(story),
+    ];
     Section {
         heading: "Warnings, errors, sessions".to_owned(),
         blocks: blocks.into_iter().flatten().collect(),
@@ -25,30 +30,19 @@ fn warnings(story: &Story) -> Vec<Block> {
     let row = |warning: &Warning| {
         vec![
             warning.step.to_string(),
-            sign(warning.sign).to_owned(),
+            warning.sign.description().to_owned(),
             short(warning.value),
             short(warning.threshold),
             warning.steps.to_string(),
+            warning.sign.advice().to_owned(),
         ]
     };
-    let columns = ["step", "sign", "value", "threshold", "steps in a row"];
+    let columns = ["step", "sign", "value", "threshold", "steps in a row", "what to do"];
     vec![Block::Table(table(
         "Warnings of the stability watch",
         &columns,
         story.warnings.iter().map(row).collect(),
     ))]
-}
-
-/// A bad sign in words.
-pub(crate) fn sign(sign: BadSign) -> &'static str {
-    match sign {
-        BadSign::Truncation => "many completions run out of their budget",
-        BadSign::EffectiveSampleShare => "few tokens carry most of the weight",
-        BadSign::EntropyCollapse => "the policy has hardly any choice left",
-        BadSign::GradientNorm => "the gradient is far longer than it was",
-        BadSign::RatioExtreme => "a ratio is out of all proportion",
-        BadSign::RewardCollapse => "the pass rate has fallen far below its best",
-    }
 }
 
 fn verifier_errors(story: &Story) -> Vec<Block> {
@@ -73,6 +67,31 @@ fn verifier_errors(story: &Story) -> Vec<Block> {
         blocks.push(Block::Prose(text));
     }
     blocks
+}
+
+fn set_aside(story: &Story) -> Vec<Block> {
+    if story.set_aside.is_empty() {
+        return Vec::new();
+    }
+    let rows = story.set_aside.iter().map(|one| {
+        let file = one.file.clone().unwrap_or_else(|| "-".to_owned());
+        vec![one.step.to_string(), one.group.to_string(), one.reason.clone(), file]
+    });
+    let caption = "Groups that no step could use; they left their batch for good";
+    let columns = ["after step", "group", "reason", "kept in"];
+    vec![Block::Table(table(caption, &columns, rows.collect()))]
+}
+
+fn damage(story: &Story) -> Vec<Block> {
+    if story.damaged.is_empty() {
+        return Vec::new();
+    }
+    let rows = story
+        .damaged
+        .iter()
+        .map(|one| vec![one.found.clone(), one.reason.clone(), one.kept_as.clone()]);
+    let caption = "Found damaged when the run was resumed, and not used";
+    vec![Block::Table(table(caption, &["what", "reason", "kept as"], rows.collect()))]
 }
 
 fn sessions(story: &Story) -> Vec<Block> {

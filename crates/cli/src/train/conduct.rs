@@ -11,22 +11,23 @@ use scalerl_engine::{
 };
 use scalerl_journal::{FleetChange, RunFolder};
 use scalerl_model::folder::Model;
-use scalerl_model::tch::{Device, Kind};
 use scalerl_model::train::ComputeKind;
 use scalerl_recipe::{GeneratorChoice, OffPolicy, Recipe, Resolved};
 use scalerl_rollout::{Generator, Trainer};
 use scalerl_task::Rendered;
+use scalerl_torch::tch::{Device, Kind};
 use scalerl_worker::flops::{SequenceSize, forward_flops};
 use scalerl_worker::options::{cache_after_exchange, generator_options, learner_options};
 use scalerl_worker::ranks::{RankedTrainer, Team};
 use scalerl_worker::remote::RedisGenerator;
-use scalerl_worker::{LocalGenerator, LocalGeneratorSetup, LocalTrainer, Shelf};
+use scalerl_worker::{LocalGenerator, LocalGeneratorSetup, LocalTrainer, WeightStore, intake};
 use tokio::sync::mpsc::{self, Receiver};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::cluster::processes::{Processes, threads_each};
 use super::cluster::roles::AnyTrainer;
+use super::cluster::token::OwnToken;
 use super::cluster::watch::servers::ServerWatch;
 use super::cluster::watch::{Others, Watch};
 use super::cluster::{Lead, rank_deadlines, remote, session_name};
@@ -36,7 +37,7 @@ use super::material;
 use super::policy::Policy;
 use super::rendering::Renderer;
 use super::servers::Servers;
-use crate::failure::Failed;
+use crate::failure::{BadInput, Failed};
 
 /// What a run is made of, once everything is read.
 pub(super) struct Parts<'a> {
@@ -71,11 +72,15 @@ fn share_of_threads(recipe: &Recipe, device: Device) -> (Option<usize>, Option<u
 
 impl Parts<'_> {
     /// Trains here, or leads the ranks, which are started where nobody else does.
-    fn trainer(&self, shelf: &Arc<Shelf>, processes: &mut Processes) -> Result<AnyTrainer> {
+    fn trainer(
+        &self,
+        weight_store: &Arc<WeightStore>,
+        processes: &mut Processes,
+    ) -> Result<AnyTrainer> {
         let (recipe, lead) = (self.recipe, &self.lead);
         let model = self.policy.load(Kind::Float, self.device)?;
         let Some(launch) = &lead.ranks else {
-            let trainer = LocalTrainer::try_new(recipe, model, shelf.clone())?;
+            let trainer = LocalTrainer::try_new(recipe, model, weight_store.clone())?;
             let threads = match (lead.generators, self.device) {
                 (0, device) => share_of_threads(recipe, device).1,
                 (count, Device::Cpu) if lead.is_starting => Some(threads_each(1 + count as usize)),
@@ -92,7 +97,7 @@ impl Parts<'_> {
             let hint = error.hint();
             Failed::new(error, hint)
         })?;
-        let trainer = RankedTrainer::lead(recipe, model, team, shelf.clone())?;
+        let trainer = RankedTrainer::lead(recipe, model, team, weight_store.clone())?;
         Ok(AnyTrainer::Ranked(Box::new(trainer)))
     }
 
@@ -106,17 +111,17 @@ impl Parts<'_> {
     }
 
     /// Generates in this process.
-    fn local_generator(&self, shelf: Arc<Shelf>) -> Result<LocalGenerator> {
+    fn local_generator(&self, weight_store: Arc<WeightStore>) -> Result<LocalGenerator> {
         let (recipe, device) = (self.recipe, self.generator_device);
         let model = self.generator_model(device)?;
         let tokenizer = self.renderer.tokenizer.clone();
         Ok(LocalGenerator::start(LocalGeneratorSetup {
             options: generator_options(recipe, &model.config, device),
             model,
-            stop_tokens: tokenizer.ends().iter().map(|id| *id as u32).collect(),
+            stop_tokens: ends(&self.renderer),
             tokenizer,
             cache_after_exchange: cache_after_exchange(recipe),
-            shelf,
+            weight_store,
             threads: share_of_threads(recipe, device).0,
         })?)
     }
@@ -139,18 +144,26 @@ impl Parts<'_> {
     /// Generates in other processes.
     async fn remote_generator(
         &self,
-        shelf: Arc<Shelf>,
+        weight_store: Arc<WeightStore>,
         processes: &mut Processes,
+        own: &OwnToken,
     ) -> Result<Arc<RedisGenerator>> {
         let (recipe, lead) = (self.recipe, &self.lead);
         let name = session_name(recipe, lead, self.folder.path());
-        let generator = remote::open(recipe, self.policy, lead, &name, self.device, shelf).await?;
+        let session = (name.as_str(), &own.token);
+        let generator =
+            remote::open(recipe, self.policy, lead, session, self.device, weight_store).await?;
         if lead.is_starting {
-            remote::start_generators(processes, recipe, lead, &name, self.device_name)?;
+            remote::start_generators(processes, recipe, lead, session, self.device_name)?;
         }
-        writeln!(std::io::stderr(), "generators join with: scalerl generator --name {name}")?;
+        writeln!(std::io::stderr(), "{}", own.way_in(&name))?;
         Ok(Arc::new(generator))
     }
+}
+
+/// The model's end tokens.
+fn ends(renderer: &Renderer) -> Vec<u32> {
+    renderer.tokenizer.ends().iter().map(|id| *id as u32).collect()
 }
 
 pub(super) fn conduct(parts: Parts) -> Result<RunEnd> {
@@ -161,11 +174,11 @@ pub(super) fn conduct(parts: Parts) -> Result<RunEnd> {
         .context("cannot start the runtime")?;
     // Dropped last, however this ends: then all that were started have ended.
     let mut processes = Processes::default();
-    let shelf = Shelf::new();
-    let trainer = parts.trainer(&shelf, &mut processes)?;
+    let weight_store = WeightStore::new();
+    let trainer = parts.trainer(&weight_store, &mut processes)?;
     runtime.block_on(async {
         if parts.lead.generators > 0 {
-            return conduct_fleet(parts, trainer, shelf, processes).await;
+            return conduct_fleet(parts, trainer, weight_store, processes).await;
         }
         if parts.recipe.pipeline.generator != GeneratorChoice::Local {
             return conduct_servers(parts, trainer, processes).await;
@@ -174,7 +187,7 @@ pub(super) fn conduct(parts: Parts) -> Result<RunEnd> {
         let is_alone = others.roll.is_none();
         let watching = (!is_alone).then(|| Watching::start(&parts, others));
         let (watching, fleet) = watching.unzip();
-        let (generator, devices) = (parts.local_generator(shelf)?, parts.devices());
+        let (generator, devices) = (parts.local_generator(weight_store)?, parts.devices());
         let ended = engage(parts, Arc::new(generator), trainer, devices, fleet).await;
         if let Some(watching) = watching {
             watching.end().await;
@@ -187,10 +200,11 @@ pub(super) fn conduct(parts: Parts) -> Result<RunEnd> {
 async fn conduct_fleet(
     parts: Parts<'_>,
     trainer: AnyTrainer,
-    shelf: Arc<Shelf>,
+    weight_store: Arc<WeightStore>,
     mut processes: Processes,
 ) -> Result<RunEnd> {
-    let generator = parts.remote_generator(shelf, &mut processes).await?;
+    let own = OwnToken::of(parts.folder.path())?;
+    let generator = parts.remote_generator(weight_store, &mut processes, &own).await?;
     let others = Others {
         generator: Some(generator.clone()),
         roll: trainer.roll(),
@@ -207,6 +221,9 @@ async fn conduct_fleet(
     let ended = engage(parts, generator.clone(), trainer, devices, Some(changes)).await;
     generator.close().await;
     watching.end().await;
+    if ended.is_ok() {
+        own.forget();
+    }
     ended
 }
 
@@ -276,6 +293,7 @@ async fn engage<G: Generator, T: Trainer>(
     let settings = Settings {
         recipe: (**recipe).clone(),
         phrases: renderer.phrases(recipe)?,
+        intake: intake(renderer.tokenizer.clone(), &ends(&renderer), policy.vocabulary()?),
         evaluation_sets,
         devices,
         generator_flops_per_token: forward_flops(&policy.config()?, one_token),
@@ -331,8 +349,12 @@ fn stopping(mut signals: Receiver<()>) -> (Receiver<()>, Receiver<()>) {
     (asked, told)
 }
 
-/// An error of a run, with what to do next.
+/// An error of a run, with what to do next. A folder that cannot be used is bad input.
 fn failed(error: EngineError) -> anyhow::Error {
     let hint = error.hint();
-    Failed::new(error, hint).into()
+    if error.is_of_folder() {
+        BadInput::new(&error).hint(hint).into()
+    } else {
+        Failed::new(error, hint).into()
+    }
 }

@@ -9,8 +9,11 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use scalerl_journal::{Event, ForecastReport, HistoryUse, Ledger, SetReport, StopReason, What};
+use scalerl_journal::{
+    BadSign, Event, ForecastReport, HistoryUse, Ledger, SetReport, StopReason, What,
+};
 use scalerl_recipe::Budget;
+use scalerl_rollout::GroupId;
 use serde_json::Value;
 
 /// Time between plain lines of steps.
@@ -75,6 +78,15 @@ impl WarmUpLine {
         Self { screen, steps, started: Instant::now(), last_loss: f64::NAN }
     }
 
+    /// Where an earlier process has left it.
+    pub(crate) fn say_resumed(&self, step: u64) {
+        self.screen.say(&format!("going on with the warm-up after step {step}"));
+    }
+
+    pub(crate) fn say_stopping(&self) {
+        self.screen.say("asked to stop: saving the warm-up");
+    }
+
     pub(crate) fn show(&mut self, metrics: &Value) {
         let step = metrics["step"].as_u64().unwrap_or_default();
         self.last_loss = metrics["loss"].as_f64().unwrap_or(f64::NAN);
@@ -97,6 +109,8 @@ pub(crate) struct Live {
     before: Option<Ledger>,
     primary: Option<SetReport>,
     failures: VerifierFailures,
+    /// Groups that no step could use.
+    set_aside: u64,
 }
 
 impl Live {
@@ -109,6 +123,7 @@ impl Live {
             before: Some(Ledger::default()),
             primary: None,
             failures: VerifierFailures::default(),
+            set_aside: 0,
         }
     }
 
@@ -144,16 +159,25 @@ impl Live {
             }
             What::Forecast(report) => self.screen.say(&forecast(report)),
             What::Warning { sign, value, threshold, steps, .. } => {
-                let name = serde_json::to_value(sign).unwrap_or_default();
-                let name = name.as_str().unwrap_or("a bad sign").replace('-', " ");
+                let unit = if *sign == BadSign::HeldOutFall { "evaluations" } else { "steps" };
+                let (what, advice) = (sign.description(), sign.advice());
                 self.screen.say(&format!(
-                    "warning: {name} at {value:.3} (limit {threshold:.3}) for {steps} steps"
+                    "warning: {what}: {value:.3}, limit {threshold:.3}, {steps} {unit}\n         {advice}"
                 ));
             }
             What::VerifierFailed { reason, .. } => {
                 if let Some(line) = self.failures.line(reason) {
                     self.screen.say(&line);
                 }
+            }
+            What::SetAside { group, reason, file, .. } => {
+                self.set_aside += 1;
+                if is_round(self.set_aside) {
+                    self.screen.say(&set_aside(self.set_aside, *group, reason, file.as_deref()));
+                }
+            }
+            What::Damaged { found, reason, kept_as } => {
+                self.screen.say(&format!("DAMAGED: {found}: {reason}; kept as {kept_as}"));
             }
             What::GeneratorRetried { attempt, reason, .. } => {
                 self.screen.say(&format!("generator asked again (attempt {attempt}): {reason}"));
@@ -183,6 +207,10 @@ impl Live {
     fn position(&self, step: u64) -> String {
         let Some(steps) = self.budget.steps else { return format!("{step:>5}") };
         let width = steps.to_string().len();
+        // A run that was asked for fewer steps than it has done is not "9 of 5".
+        if step > steps {
+            return format!("{step:>width$} (budget {steps})");
+        }
         format!("{step:>width$} of {steps}")
     }
 
@@ -211,8 +239,21 @@ impl VerifierFailures {
         if *count == 1 {
             return Some(format!("verifier failed: {reason} (the report counts further ones)"));
         }
-        let is_round = 10_u64.pow(count.ilog10()) == *count;
-        is_round.then(|| format!("verifier failed {count} times: {reason}"))
+        is_round(*count).then(|| format!("verifier failed {count} times: {reason}"))
+    }
+}
+
+/// Whether something that has happened so often is worth saying again: 1, 10, 100 and so on.
+pub(crate) fn is_round(count: u64) -> bool {
+    count.checked_ilog10().is_some_and(|digits| 10_u64.pow(digits) == count)
+}
+
+fn set_aside(count: u64, group: GroupId, reason: &str, file: Option<&str>) -> String {
+    let kept = file.map_or_else(String::new, |file| format!("; its completions are in {file}"));
+    let of_group = format!("group {}: {reason}{kept}", group.0);
+    match count {
+        1 => format!("set aside {of_group} (the report counts further ones)"),
+        _ => format!("{count} groups set aside by now, the last: {of_group}"),
     }
 }
 
@@ -276,6 +317,13 @@ pub(crate) fn reason(reason: StopReason) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_step_is_counted_beyond_the_budget() {
+        let live = Live::new(&Budget { steps: Some(5), ..Budget::default() });
+        assert_eq!(live.position(5), "5 of 5");
+        assert_eq!(live.position(9), "9 (budget 5)");
+    }
 
     #[test]
     fn a_reason_is_told_in_full_once_and_then_by_its_count() {

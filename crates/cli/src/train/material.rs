@@ -6,8 +6,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use scalerl_recipe::Recipe;
-use scalerl_task::data::HeldOut;
-use scalerl_task::{Problems, ProblemsError, RenderError, Rendered};
+use scalerl_task::{Problems, ProblemsError, ProblemsRecord, RenderError, Rendered};
 
 use crate::failure::BadInput;
 use crate::train::environment::threads;
@@ -33,12 +32,9 @@ pub(crate) fn read(recipe: &Recipe, record: &Path) -> Result<Problems> {
     Ok(problems)
 }
 
-/// Keeps which prompts were held out, where that is not known yet.
-pub(crate) fn record(split: Option<HeldOut>, path: &Path) -> Result<()> {
-    match split.filter(|_| !path.exists()) {
-        Some(split) => Ok(split.save(path).map_err(|e| BadInput::new(&e).hint(e.hint()))?),
-        None => Ok(()),
-    }
+/// Keeps which prompts were held out and what all problems were, where that is not known yet.
+pub(crate) fn record(kept: &ProblemsRecord, path: &Path) -> Result<()> {
+    Ok(kept.save(path).map_err(|e| bad_problems(&e))?)
 }
 
 /// The problems as one model reads them.

@@ -1,20 +1,21 @@
 //! `scalerl train --dry-run`: what a run would be, before anything is spent.
 //!
-//! Sizes follow from recipe and model. Speeds are measured, for a second or two, on random weights
-//! of the model's shape; where that would take long, or the shape cannot be measured, it says so
-//! instead of guessing.
+//! Sizes follow from recipe and model. The verifier is tried on a few rows (`plan/trial.rs`), speeds
+//! are measured for a second or two, and what the run would take and cost follows (`plan/time.rs`).
+//! What `train` would refuse is refused here too.
+
+pub(crate) mod time;
+mod trial;
 
 use std::io::Write;
 
 use anyhow::Result;
-use scalerl_model::bench::{DecodeBench, Shape, TrainBench, bench_decode, bench_train};
-use scalerl_model::config::{FeedForward, ModelConfig};
-use scalerl_model::generate::Sampling;
-use scalerl_model::shim;
-use scalerl_model::tch::{Device, Kind};
+use scalerl_model::config::ModelConfig;
 use scalerl_model::train::ComputeKind;
 use scalerl_recipe::{OffPolicy, Recipe, Resolved};
-use scalerl_worker::flops::{SequenceSize, forward_flops};
+use scalerl_task::Problems;
+use scalerl_torch::shim;
+use scalerl_torch::tch::Device;
 use scalerl_worker::options::{generator_options, learner_options};
 
 use crate::train::GIB;
@@ -24,11 +25,20 @@ use crate::train::policy::Policy;
 use crate::train::rendering::Renderer;
 const MIB: f64 = (1_u64 << 20) as f64;
 
-/// Operations of a probe that a CPU does in a few seconds.
-const PROBE_FLOPS: f64 = 1e12;
+/// Where the run would be, and what an hour of a device costs.
+pub(crate) struct Machine {
+    pub(crate) device: Device,
+    /// Devices of this process.
+    pub(crate) own_devices: f64,
+    pub(crate) price_per_hour: Option<f64>,
+}
 
-pub(crate) fn print(recipe: &Resolved, device: Device, out: &mut dyn Write) -> Result<()> {
+pub(crate) fn print(recipe: &Resolved, machine: &Machine, out: &mut dyn Write) -> Result<()> {
+    let device = machine.device;
     let aside = Aside::new();
+    std::fs::create_dir_all(&aside.0)?;
+    // In the order of a run, so that the same is refused first.
+    let problems = material::read(recipe, &aside.0.join("held_out.json"))?;
     let policy = Policy::sketch(recipe, &aside.0)?;
     let config = policy.config()?;
     let (all, active) = (config.parameter_count() as f64, config.active_parameter_count() as f64);
@@ -44,11 +54,18 @@ pub(crate) fn print(recipe: &Resolved, device: Device, out: &mut dyn Write) -> R
     };
     writeln!(out, ", {wide}, on {place}")?;
 
-    let prompt_tokens = problems(recipe, &policy, &aside, out)?;
-    let step = Step::of(recipe, prompt_tokens);
+    let step = try_problems(recipe, problems, &policy, out)?;
     step.print(recipe, out)?;
     memory(recipe, &config, device, out)?;
-    time(recipe, &config, &step, device, out)
+    let question = time::Question {
+        recipe,
+        config: &config,
+        step: &step,
+        device,
+        devices: time::devices(recipe, machine.own_devices),
+        price_per_hour: machine.price_per_hour,
+    };
+    time::print(&question, out)
 }
 
 /// A folder for what is only looked at; gone at the end.
@@ -67,11 +84,15 @@ impl Drop for Aside {
     }
 }
 
-/// Reads the data and returns the mean length of a prompt.
-fn problems(recipe: &Recipe, policy: &Policy, aside: &Aside, out: &mut dyn Write) -> Result<f64> {
+/// Tries the verifier, renders the prompts and says how much work a step is.
+fn try_problems(
+    recipe: &Recipe,
+    problems: Problems,
+    policy: &Policy,
+    out: &mut dyn Write,
+) -> Result<Step> {
     let renderer = Renderer::load(recipe, &policy.folder)?;
-    std::fs::create_dir_all(&aside.0)?;
-    let problems = material::read(recipe, &aside.0.join("held_out.json"))?;
+    trial::print(recipe, &problems, out)?;
     let rendered = material::render(problems, &renderer, recipe)?;
     let lengths: Vec<usize> =
         rendered.prompts.prompts().map(|prompt| prompt.token_ids.len()).collect();
@@ -81,7 +102,8 @@ fn problems(recipe: &Recipe, policy: &Policy, aside: &Aside, out: &mut dyn Write
     }
     let mean = lengths.iter().sum::<usize>() as f64 / lengths.len().max(1) as f64;
     writeln!(out, "; {mean:.0} tokens in the mean")?;
-    Ok(mean)
+    let measured: usize = rendered.evaluation_sets.iter().map(|set| set.prompts.len()).sum();
+    Ok(Step::of(recipe, mean, measured))
 }
 
 /// The tokens of one step, at most.
@@ -90,20 +112,28 @@ struct Step {
     prompt: f64,
     /// Thinking and answer, both used up.
     completion: f64,
+    /// Completions of one evaluation.
+    evaluated: f64,
 }
 
 impl Step {
-    fn of(recipe: &Recipe, prompt: f64) -> Self {
+    fn of(recipe: &Recipe, prompt: f64, measured: usize) -> Self {
         let pipeline = &recipe.pipeline;
         Self {
             completions: u64::from(pipeline.groups_per_step) * u64::from(pipeline.group_size),
             prompt,
             completion: recipe.sampling.max_completion_tokens() as f64,
+            evaluated: measured as f64 * f64::from(recipe.evaluation.generations),
         }
     }
 
     fn generated(&self) -> f64 {
         self.completions as f64 * self.completion
+    }
+
+    /// Tokens of one evaluation.
+    fn evaluated(&self) -> f64 {
+        self.evaluated * self.completion
     }
 
     fn trained(&self) -> f64 {
@@ -174,50 +204,6 @@ fn memory(
     Ok(writeln!(out)?)
 }
 
-fn time(
-    recipe: &Recipe,
-    config: &ModelConfig,
-    step: &Step,
-    device: Device,
-    out: &mut dyn Write,
-) -> Result<()> {
-    let speeds = match probe(recipe, config, step, device) {
-        Ok(speeds) => speeds,
-        Err(why) => return Ok(writeln!(out, "time      not measured: {why}")?),
-    };
-    writeln!(
-        out,
-        "speed     {:.0} tokens/s generated, {:.0} tokens/s trained on (each alone, random weights)",
-        speeds.generate, speeds.train,
-    )?;
-    let generate = step.generated() / speeds.generate;
-    let train = step.trained() / speeds.train;
-    let evaluated = f64::from(recipe.task.held_out) * f64::from(recipe.evaluation.generations);
-    let evaluation = evaluated * step.completion / speeds.generate;
-    writeln!(
-        out,
-        "time      a step of full-length completions: {} to generate, {} to train; an evaluation of \
-         the held-out prompts {}",
-        seconds(generate),
-        seconds(train),
-        seconds(evaluation),
-    )?;
-    if let Some(steps) = recipe.budget.steps {
-        let steps = steps as f64;
-        let evaluations = recipe.evaluation.every_steps.map_or(0.0, |n| steps / f64::from(n) + 1.0);
-        let most = steps * (generate + train) + evaluations * evaluation;
-        let least = 0.5 * (steps * generate.max(train) + evaluations * evaluation);
-        writeln!(
-            out,
-            "          {steps:.0} steps: between {} (half the budget of each completion, roles side \
-             by side) and {} (all of it, in turn)",
-            seconds(least),
-            seconds(most),
-        )?;
-    }
-    Ok(())
-}
-
 fn tokens(count: f64) -> String {
     if count < 1e5 { format!("{count:.0}") } else { format!("{:.2}M", count / 1e6) }
 }
@@ -228,79 +214,4 @@ fn memory_size(bytes: f64) -> String {
     } else {
         format!("{:.2} GiB", bytes / GIB)
     }
-}
-
-fn seconds(seconds: f64) -> String {
-    match seconds {
-        s if s < 0.1 => format!("{:.0} ms", s * 1e3),
-        s if s < 10.0 => format!("{s:.1} s"),
-        s if s < 120.0 => format!("{s:.0} s"),
-        s if s < 7200.0 => format!("{:.0} min", s / 60.0),
-        s => format!("{:.1} h", s / 3600.0),
-    }
-}
-
-/// Tokens per second of each role, working alone.
-struct Speeds {
-    generate: f64,
-    train: f64,
-}
-
-fn probe(
-    recipe: &Recipe,
-    config: &ModelConfig,
-    step: &Step,
-    device: Device,
-) -> Result<Speeds, String> {
-    let FeedForward::Dense { width } = config.layers[0].feed_forward else {
-        return Err("the probe knows dense models only".to_owned());
-    };
-    let shape = Shape {
-        layers: config.layers.len() as i64,
-        width: config.width,
-        heads: config.heads,
-        kv_heads: config.kv_heads,
-        feed_forward: width,
-        vocabulary: config.vocabulary,
-    };
-    let length = (step.prompt + step.completion).min(1024.0) as usize;
-    let sequences = (recipe.pipeline.micro_batch_tokens as usize / length).clamp(1, 32);
-    let one = forward_flops(config, SequenceSize { tokens: length as u64, scored: length as u64 });
-    if device == Device::Cpu && one * sequences as f64 * 9.0 > PROBE_FLOPS {
-        return Err("the model is too large to be tried on a CPU in a few seconds".to_owned());
-    }
-    let train = bench_train(&TrainBench {
-        shape,
-        sequences,
-        length,
-        is_mixed: false,
-        micro_batch_tokens: sequences * length,
-        warmup: 1,
-        steps: 2,
-        seed: 1,
-        device,
-        options: learner_options(recipe, device),
-    });
-    let train = train.map_err(|error| error.to_string())?;
-    let options = generator_options(recipe, config, device);
-    let kind = match learner_options(recipe, device).compute {
-        ComputeKind::Float32 => Kind::Float,
-        ComputeKind::BFloat16 => Kind::BFloat16,
-    };
-    let decode = bench_decode(&DecodeBench {
-        shape,
-        batch: options.running.min(step.completions as usize),
-        prompt: (step.prompt as usize).max(1),
-        new: (step.completion as usize).clamp(1, 64),
-        fewest: None,
-        sampling: Sampling::default(),
-        repetitions: 1,
-        bandwidth: None,
-        is_broken_down: false,
-        device,
-        kind,
-        options,
-    });
-    let decode = decode.map_err(|error| error.to_string())?;
-    Ok(Speeds { generate: decode.new_tokens_per_s, train: train.tokens_per_s })
 }

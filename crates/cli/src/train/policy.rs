@@ -10,6 +10,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -19,16 +20,17 @@ use scalerl_model::folder::Model;
 use scalerl_model::fresh::{self, Experts, FreshShape, FreshTokens};
 use scalerl_model::memory;
 use scalerl_model::sft::{self, Progress, SftOptions};
-use scalerl_model::tch::{Device, Kind};
 use scalerl_model::train::AdamWConfig;
 use scalerl_model::{error::LoadError, hub};
 use scalerl_recipe::{Recipe, WarmUpExamples, Weights};
 use scalerl_task::random::hash;
 use scalerl_task::synthetic::{END, START, Synthetic, THINK_CLOSE, THINK_OPEN};
+use scalerl_torch::tch::{Device, Kind};
 
 use serde::{Deserialize, Serialize};
 
 use crate::failure::BadInput;
+use crate::interrupt::Interrupt;
 use crate::train::live::WarmUpLine;
 
 /// In the run's folder.
@@ -70,11 +72,12 @@ impl Policy {
         self.random
     }
 
-    /// Finds the model; makes it and warms it up where the recipe says so.
-    pub(crate) fn prepare(recipe: &Recipe, device: Device) -> Result<Self> {
+    /// Finds the model; makes it and warms it up where the recipe says so. `None` where the warm-up was
+    /// asked to stop.
+    pub(crate) fn prepare(recipe: &Recipe, device: Device) -> Result<Option<Self>> {
         if recipe.warm_up.examples == WarmUpExamples::None {
             let start = Self::start(recipe, &place(recipe).join("new"))?;
-            return start.fitting(device);
+            return start.fitting(device).map(Some);
         }
         let place = place(recipe);
         if !matches!(recipe.model.weights, Weights::New { .. }) {
@@ -92,9 +95,11 @@ impl Policy {
         let finished = place.join("sft").join("model");
         if !finished.join("config.json").is_file() {
             let start = Self::start(recipe, &place.join("new"))?.fitting(device)?;
-            warm_up(recipe, &start, &place, device)?;
+            if warm_up(recipe, &start, &place, device)?.is_break() {
+                return Ok(None);
+            }
         }
-        Ok(Self { folder: finished, random: None })
+        Ok(Some(Self { folder: finished, random: None }))
     }
 
     /// The model before any warm-up, for a look at its shape; a new one is made in `aside`.
@@ -119,6 +124,10 @@ impl Policy {
         };
         let folder = hub::resolve_revision(name, &model.revision).map_err(|e| bad_model(&e))?;
         let random = (model.weights == Weights::Random).then_some(recipe.warm_up.seed);
+        if random.is_none() {
+            // Files that are missing or cut off are known before anything is spent.
+            Model::check(&folder).map_err(|error| bad_model(&error))?;
+        }
         Ok(Self { folder, random })
     }
 
@@ -133,6 +142,12 @@ impl Policy {
     pub(crate) fn config(&self) -> Result<ModelConfig> {
         let path = self.folder.join("config.json");
         Ok(ModelConfig::load(&path).map_err(|error| bad_model(&error))?)
+    }
+
+    /// Token ids of the model.
+    pub(crate) fn vocabulary(&self) -> Result<u32> {
+        let size = self.config()?.vocabulary;
+        u32::try_from(size).with_context(|| format!("a vocabulary of {size} tokens"))
     }
 
     /// The model in the given number format.
@@ -224,7 +239,13 @@ fn make(recipe: &Recipe, folder: &Path) -> Result<()> {
     Ok(fresh::write(folder, &shape, &tokens).map_err(|error| bad_model(&error))?)
 }
 
-fn warm_up(recipe: &Recipe, start: &Policy, place: &Path, device: Device) -> Result<()> {
+/// `Break` where someone has asked to stop; what was learned is saved.
+fn warm_up(
+    recipe: &Recipe,
+    start: &Policy,
+    place: &Path,
+    device: Device,
+) -> Result<ControlFlow<()>> {
     let settings = &recipe.warm_up;
     let train = if let WarmUpExamples::File { path } = &settings.examples {
         PathBuf::from(path)
@@ -233,9 +254,12 @@ fn warm_up(recipe: &Recipe, start: &Policy, place: &Path, device: Device) -> Res
         let task = Synthetic::of_warm_up(&settings.examples).expect("neither a file nor none");
         task.validate().map_err(|error| BadInput::new(&error).hint(error.hint()))?;
         let count = u64::from(settings.steps) * u64::from(settings.examples_per_step);
-        let mut out = BufWriter::new(File::create(&path)?);
-        task.write_sft(settings.seed, count, &mut out)?;
-        out.flush()?;
+        let written = File::create(&path).and_then(|file| {
+            let mut out = BufWriter::new(file);
+            task.write_sft(settings.seed, count, &mut out)?;
+            out.flush()
+        });
+        written.with_context(|| format!("cannot write {}", path.display()))?;
         path
     };
     let options = SftOptions {
@@ -262,12 +286,23 @@ fn warm_up(recipe: &Recipe, start: &Policy, place: &Path, device: Device) -> Res
         is_recomputing: recipe.model.activation_checkpointing,
     };
     let mut line = WarmUpLine::new(u64::from(settings.steps));
+    let interrupt = Interrupt::listen()?;
     let outcome = sft::run(&options, &place.join("sft"), device, true, &mut |progress| {
-        if let Progress::Line(metrics) = progress {
-            line.show(metrics);
+        match progress {
+            Progress::Line(metrics) => line.show(metrics),
+            Progress::Started { resumed_at: 0, .. } => {}
+            Progress::Started { resumed_at, .. } => line.say_resumed(*resumed_at),
         }
+        if interrupt.is_asked() {
+            line.say_stopping();
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
     });
-    outcome.map_err(|error| BadInput::new(&error).hint(error.hint()))?;
+    let outcome = outcome.map_err(crate::sft::failed)?;
+    if outcome.is_none() || interrupt.is_asked() {
+        return Ok(ControlFlow::Break(()));
+    }
     line.finish();
-    Ok(())
+    Ok(ControlFlow::Continue(()))
 }

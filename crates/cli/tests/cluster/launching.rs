@@ -114,8 +114,15 @@ fn starts_that_cannot_work_are_refused_at_once() {
         open
     });
     assert!(open.code == Some(2) && open.err.contains("SCALERL_TOKEN"), "{open:?}");
-    let mut alone = scalerl(&["generator", "--name", "x", "--patience", "0"]);
-    alone.env("SCALERL_REDIS", "redis://127.0.0.1:1");
+    let generator = || {
+        let mut generator = scalerl(&["generator", "--name", "x", "--patience", "0"]);
+        generator.env("SCALERL_REDIS", "redis://127.0.0.1:1");
+        generator
+    };
+    let unknown = said(generator());
+    assert!(unknown.code == Some(2) && unknown.err.contains("SCALERL_TOKEN"), "{unknown:?}");
+    let mut alone = generator();
+    alone.env("SCALERL_TOKEN", "0123456789abcdef");
     let alone = said(alone);
     assert!(alone.code == Some(1) && alone.err.contains("Redis"), "{alone:?}");
 }

@@ -17,6 +17,7 @@ mod bench;
 mod breaking;
 mod cutting;
 mod guarding;
+mod hostile;
 mod launching;
 mod learning;
 mod losing;

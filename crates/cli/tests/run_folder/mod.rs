@@ -151,7 +151,11 @@ impl Writer<'_> {
                 mean_reward: Some(0.5),
                 truncated: 1,
                 interrupted: 1,
+                other_form: None,
+                previous_pass_rate: None,
                 tokens: 400,
+                generate_s: 1.0,
+                judge_s: 0.1,
                 fate: Fate::Batch,
             }));
         }

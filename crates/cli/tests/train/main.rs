@@ -12,7 +12,10 @@ mod audit;
 mod bench;
 mod exactness;
 mod history;
+mod hostile;
 mod killing;
 mod learning;
 mod refusing;
+#[path = "../../../engine/tests/spoil/mod.rs"]
+mod spoil;
 mod stopping;

@@ -39,9 +39,12 @@ fn what_cannot_work_is_refused_before_anything_is_spent() {
         (&["scalerl", "small.toml", "--set", "task.held_out=5000"], &["5000", "hint:"]),
         (&["no-such-recipe"], &["no-such-recipe", "hint:"]),
     ];
-    for (arguments, words) in cases {
+    // A plan refuses the same, in the same words.
+    for ((arguments, words), plan) in
+        cases.into_iter().flat_map(|case| [(case, None), (case, Some("--dry-run"))])
+    {
         let mut command = scalerl(&["train", "--device", "cpu", "--run", "refused"]);
-        command.args(arguments).args(["--set", own]);
+        command.args(arguments).args(["--set", own]).args(plan);
         let said = said(command);
         assert_eq!(said.code, Some(2), "{arguments:?}: {said:?}");
         assert!(said.err.starts_with("error: "), "{}", said.err);
@@ -105,4 +108,44 @@ fn a_plan_tells_sizes_and_times_and_leaves_nothing() {
         assert!(!folder().join(name).exists(), "{name} was made");
     }
     assert!(std::fs::read_dir(&aside).unwrap().next().is_none(), "something was left aside");
+}
+
+#[test]
+fn a_plan_refuses_prompts_that_are_all_too_long() {
+    let mut command = train("scalerl", "no-prompts", &["sampling.max_prompt_tokens=1"]);
+    command.arg("--dry-run");
+    let said = said(command);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.err.contains("sampling.max_prompt_tokens"), "{}", said.err);
+}
+
+#[test]
+fn a_plan_has_a_time_and_a_price_for_models_that_cannot_be_tried() {
+    let model = folder().join("large-model");
+    std::fs::create_dir_all(&model).unwrap();
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/testdata/tiny_chat");
+    for entry in std::fs::read_dir(&from).unwrap().map(Result::unwrap) {
+        std::fs::copy(entry.path(), model.join(entry.file_name())).unwrap();
+    }
+    let text = std::fs::read_to_string(from.join("config.json")).unwrap();
+    let config: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let large = |changes: serde_json::Value| {
+        let mut config = config.clone();
+        config.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        config.to_string()
+    };
+    let dense = large(serde_json::json!({"hidden_size": 4096, "intermediate_size": 14336,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128}));
+    std::fs::write(model.join("config.json"), dense).unwrap();
+    let path = format!("model.path=\"{}\"", model.display());
+    let mut command = train("scalerl", "large", &["model.weights=\"random\"", &path]);
+    command.args(["--dry-run", "--price-per-hour", "2.5", "--set", "warm_up.examples=none"]);
+    command.args(["--set", "sampling.max_prompt_tokens=512"]);
+    let said = succeed(command);
+    for words in
+        ["estimated from ", "TFLOP/s", "100 steps: between", "at 2.5 an hour", "budget.steps"]
+    {
+        assert!(said.out.contains(words), "`{words}` is missing in: {}", said.out);
+    }
+    assert!(said.out.contains("gold answers judged right"), "{}", said.out);
 }

@@ -1,11 +1,12 @@
 //! Signals, locks, and what a resumed run may change.
 
+use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command};
 
 use scalerl_journal::{Status, StopReason, What};
 
 use crate::bench::{
-    Said, audit, events, files, folder, lines, reading, resume, said, train, wait_until,
+    Said, audit, events, files, folder, lines, reading, resume, said, scalerl, train, wait_until,
 };
 
 fn signal(child: &Child, name: &str) {
@@ -73,4 +74,117 @@ fn sigterm_before_the_first_step_is_saved_too() {
     let longer = said(resume("early", &["budget.steps=4"]));
     assert_eq!(longer.code, Some(0), "{longer:?}");
     audit(&reading("early"), 8);
+}
+
+/// Reads what a command says until a line begins so, then asks it to stop; all that it said, and how it
+/// ended.
+fn stopped_at(mut command: Command, line: &str) -> Said {
+    let mut child = command.spawn().unwrap();
+    let mut err = String::new();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    loop {
+        let said = lines.next().unwrap_or_else(|| panic!("it ended before `{line}`: {err}"));
+        err.push_str(&(said.clone() + "\n"));
+        if said.starts_with(line) {
+            break;
+        }
+    }
+    signal(&child, "-INT");
+    lines.for_each(|said| err.push_str(&(said + "\n")));
+    Said { err, ..child.wait_with_output().unwrap().into() }
+}
+
+#[test]
+fn an_unstable_run_goes_back_to_its_best_checkpoint_at_half_the_rate_twice_at_most() {
+    // Every step is a bad one by this limit, and three in a row are enough.
+    let set = [
+        "budget.steps=100",
+        "output.checkpoint_every_steps=2",
+        "evaluation.every_steps=2",
+        "stopping.effective_sample_share=1.0",
+        "stopping.patience_steps=3",
+        "stopping.when_unstable=go-back",
+    ];
+    let ended = said(train("scalerl", "unstable", &set));
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(ended.err.matches("going back to step").count(), 2, "{}", ended.err);
+    assert!(ended.out.contains("has gone back 2 times"), "{}", ended.out);
+    let run = reading("unstable");
+    assert_eq!(run.status(), Status::Stopped { reason: StopReason::Unstable });
+    audit(&run, 8);
+    assert!(run.recipe.contains("lr = 0.000125"), "a quarter of the first rate");
+    assert!(run.history.lost.device_hours() > 0.0, "what was undone is booked");
+    let kept = files(&folder().join("unstable/checkpoints"));
+    assert!(kept.keys().any(|path| path.to_string_lossy().contains("undone-step-")));
+
+    // By hand: to a step that there is, and to one that there is not.
+    let first = run.checkpoints.first().unwrap().version.0;
+    let mut back = resume("unstable", &["optimizer.lr=1e-4", "stopping.when_unstable=warn"]);
+    back.args(["--from", &first.to_string(), "--set", &format!("budget.steps={}", first + 2)]);
+    let back = said(back);
+    assert_eq!(back.code, Some(0), "{back:?}");
+    assert!(back.err.contains(&format!("going back to step {first}")), "{}", back.err);
+    audit(&reading("unstable"), 8);
+    let mut nowhere = resume("unstable", &[]);
+    nowhere.args(["--from", "77"]);
+    assert_refused(&said(nowhere), &["no such checkpoint", "there are those of steps"]);
+    // Without going back the rate stays.
+    assert_refused(&said(resume("unstable", &["optimizer.lr=1e-3"])), &["optimizer.lr", "--from"]);
+}
+
+#[test]
+fn a_signal_in_the_warm_up_saves_it_and_the_same_command_goes_on() {
+    let set = ["warm_up.steps=3000", "output.folder=warm-asked"];
+    let ended = stopped_at(train("scalerl", "after-asking", &set), "warm-up  step     1 of 3000");
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.err.contains("asked to stop: saving the warm-up"), "{}", ended.err);
+    assert!(ended.out.contains("the same command goes on"), "{}", ended.out);
+    assert!(!folder().join("after-asking").exists(), "a run begins after its warm-up");
+    let saved = files(&folder().join("warm-asked"));
+    let saved = saved.keys().any(|path| path.display().to_string().contains("checkpoints/step-"));
+    assert!(saved, "no checkpoint of the warm-up");
+
+    let ended = stopped_at(train("scalerl", "after-asking", &set), "going on with the warm-up");
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let step = |text: &str| {
+        text.split("after step ").nth(1).and_then(|rest| rest.lines().next()?.parse().ok())
+    };
+    assert!(step(&ended.err).is_some_and(|step: u64| step >= 1), "{}", ended.err);
+}
+
+#[test]
+fn status_tells_alive_from_killed_with_time_left_and_cost_and_lists_a_folder() {
+    let set = ["budget.steps=100000", "evaluation.every_steps=2", "evaluation.generations=1"];
+    let mut child = train("scalerl", "several/watched", &set).spawn().unwrap();
+    let events = folder().join("several/watched/events.jsonl");
+    let text = || std::fs::read_to_string(&events).unwrap_or_default();
+    wait_until(&mut child, "a forecast", || text().contains("\"forecast\""));
+    let status = |arguments: &[&str]| {
+        let said = said(scalerl(&[&["status"], arguments].concat()));
+        assert_eq!(said.code, Some(0), "{said:?}");
+        said.out
+    };
+    let alive = status(&["several/watched", "--price-per-hour", "3.5"]);
+    for words in [" of 100000  ", "  alive\n", "left until budget.steps", "device-hours = "] {
+        assert!(alive.contains(words), "`{words}` is missing in: {alive}");
+    }
+    signal(&child, "-KILL");
+    child.wait().unwrap();
+    let killed = status(&["several/watched"]);
+    assert!(killed.contains("  killed\n"), "{killed}");
+    assert!(killed.contains("scalerl train --resume several/watched"), "{killed}");
+    assert!(killed.contains("forecast   at twice the compute"), "{killed}");
+
+    std::fs::create_dir_all(folder().join("several/broken")).unwrap();
+    for name in ["recipe.toml", "events.jsonl", "environment.json"] {
+        std::fs::write(folder().join("several/broken").join(name), "not one").unwrap();
+    }
+    let table = status(&["several"]);
+    let rows: Vec<&str> = table.lines().collect();
+    assert_eq!(rows.len(), 3, "{table}");
+    assert!(rows[1].contains("broken   unreadable: "), "{table}");
+    assert!(rows[2].contains("watched  killed "), "{table}");
+    let json: serde_json::Value = serde_json::from_str(&status(&["several", "--json"])).unwrap();
+    assert_eq!(json[1]["state"], "killed");
+    assert!(json[1]["left"]["seconds"].as_f64().unwrap() > 0.0, "{json}");
 }

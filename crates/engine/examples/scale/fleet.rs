@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use scalerl_engine::fake;
 use scalerl_rollout::{
     Completion, Generator, GeneratorError, PolicyVersion, SampleRequest, WeightHandle,
 };
@@ -21,7 +22,7 @@ use tokio::{
 };
 
 use crate::{
-    problems::{Lengths, PROMPT_TOKENS, Plan, STRIDE, plan},
+    problems::{INTERRUPTION, Lengths, PROMPT_TOKENS, Plan, STRIDE, plan},
     speeds::{Links, Rates, Shape},
 };
 
@@ -265,9 +266,14 @@ fn completion(sequence: Sequence) -> Completion {
     let Sequence { plan, versions, .. } = sequence;
     let length = versions.len();
     let is_injected = (0..length as u32).map(|at| plan.interrupted_at == Some(at)).collect();
+    let mut token_ids = fake::tokens_saying(plan.is_right, length);
+    let mut logprobs = vec![-0.5; length];
+    if let Some(at) = plan.interrupted_at {
+        (token_ids[at as usize], logprobs[at as usize]) = (INTERRUPTION, 0.0);
+    }
     Completion {
-        token_ids: vec![7; length],
-        logprobs: vec![-0.5; length],
+        token_ids,
+        logprobs,
         versions,
         is_injected,
         text: if plan.is_right { "right" } else { "wrong" }.into(),

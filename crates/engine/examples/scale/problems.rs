@@ -13,6 +13,8 @@ use scalerl_rollout::{FinishReason, SampleRequest};
 pub(crate) const STRIDE: u32 = 16;
 /// Tokens of every prompt.
 pub(crate) const PROMPT_TOKENS: f64 = 200.0;
+/// The phrase that ends thinking.
+pub(crate) const INTERRUPTION: u32 = 90;
 
 /// How long completions are.
 #[derive(Debug, Clone, Copy)]

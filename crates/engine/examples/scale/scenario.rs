@@ -14,7 +14,7 @@ use scalerl_rollout::EvaluationSet;
 
 use crate::{
     fleet::{Fleet, Make},
-    problems::{Lengths, STRIDE},
+    problems::{INTERRUPTION, Lengths, STRIDE},
     ranks::{Mark, Ranks},
     speeds::{EIGHT_B, Links, Rates},
 };
@@ -178,7 +178,12 @@ fn settings(scenario: &Scenario, recipe: Recipe) -> Settings {
     let prompts = fake::fake_prompts("held-out", held_out);
     Settings {
         recipe,
-        phrases: Phrases { interruption: vec![90], end_of_thinking: vec![91], end_of_answer: None },
+        phrases: Phrases {
+            interruption: vec![INTERRUPTION],
+            end_of_thinking: vec![91],
+            end_of_answer: None,
+        },
+        intake: fake::fake_intake(),
         evaluation_sets: vec![EvaluationSet { name: "held-out".into(), prompts }],
         devices: Devices::Apart {
             generator: scenario.generators as f64,

@@ -2,14 +2,16 @@
 //!
 //! Everything is put back where it was; half-written groups are sampled again, with the number and
 //! seed they had. What came after the checkpoint is undone by the `resumed` event, and its cost is
-//! booked as lost.
+//! booked as lost. What in the folder is damaged is said, and kept under another name.
 
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::Arc,
 };
 
-use scalerl_journal::{Checkpoint, Event, EventLog, History, Ledger, RunFolder, What};
+use scalerl_journal::{
+    Checkpoint, Checkpoints, Damaged, Event, EventLog, History, Ledger, RunFolder, What,
+};
 use scalerl_rollout::{Generator, Grader, PromptSource};
 use tokio::{sync::Semaphore, task::JoinSet};
 
@@ -18,26 +20,23 @@ use crate::{
     Run,
     error::EngineError,
     groups::{Formed, Ready, SavedGroup, Stage, Ticket},
+    journal_writer::JournalWriter,
     meter::Meter,
-    pen::Pen,
-    sampling::Floor,
+    sampling::{Floor, Judged},
     scheme::Scheme,
-    seat::Seat,
     slots::Slots,
+    stability::Watch,
     state::{self, State, TRAINER, Tally},
-    watch::Watch,
+    trainer_handle::TrainerHandle,
 };
 
-impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
+impl<G: Generator, S: TrainerHandle, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     /// A conductor for a new run, or for one that goes on from its newest sound checkpoint.
     pub(crate) async fn open(folder: RunFolder, run: Run<G, S, P, R>) -> Result<Self, EngineError> {
+        let start = Start::find(&folder.checkpoints())?;
         let (log, lines) = EventLog::open(&folder.events())?;
         let is_new = lines.is_empty();
         let checkpoints = folder.own_checkpoints()?;
-        let (checkpoint, damaged) = checkpoints.newest_sound()?;
-        if let (None, Some(first)) = (&checkpoint, damaged.into_iter().next()) {
-            return Err(first.error.into());
-        }
         let history = History::of(lines);
         let settings = Arc::new(run.settings);
         let scheme = Scheme::of(&settings.recipe);
@@ -51,7 +50,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             verdict_room: Arc::new(Semaphore::new(settings.verdicts_at_once.max(1))),
         };
         let mut conductor = Self {
-            pen: Pen::new(folder, log, settings.now, run.observer),
+            journal: JournalWriter::new(folder, log, settings.now, run.observer),
             scheme,
             meter,
             lost: history.lost,
@@ -59,7 +58,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             floor,
             source: run.prompts,
             slots: Slots::new(scheme.slots()),
-            seat: Some(run.trainer),
+            trainer: Some(run.trainer),
             stop: run.stop,
             is_stop_open: true,
             fleet: run.fleet,
@@ -75,6 +74,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             progress: Progress::default(),
             points: Vec::new(),
             ending: None,
+            is_folder_lost: false,
             rollouts: JoinSet::new(),
             work: JoinSet::new(),
             settings,
@@ -82,16 +82,17 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         if is_new {
             conductor.begin()?;
         } else {
-            conductor.resume(&history, checkpoint).await?;
+            conductor.resume(&history, start.checkpoint).await?;
+            conductor.tell_damage(start.damaged)?;
         }
         conductor.check_budget();
         Ok(conductor)
     }
 
     fn begin(&mut self) -> Result<(), EngineError> {
-        let run = self.pen.name().to_owned();
+        let run = self.journal.name().to_owned();
         let (seed, devices) = (self.settings.recipe.seed, self.settings.devices.count());
-        self.pen.write(What::Started { run, seed, devices })?;
+        self.journal.write(What::Started { run, seed, devices })?;
         self.mark_first_evaluation();
         Ok(())
     }
@@ -110,12 +111,10 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         let (mut kept, mut saved_at) = (0, 0.0);
         let mut spent = Ledger::default();
         let mut groups = Vec::new();
-        // Checkpoints after this one belong to what is undone, or are damaged.
         match &checkpoint {
             Some(checkpoint) => {
-                self.checkpoints.remove_after(checkpoint.version)?;
                 let (state, saved) = state::load(checkpoint)?;
-                check_lines(&state, self.pen.log.count())?;
+                check_lines(&state, self.journal.log.count())?;
                 (kept, saved_at, spent, groups) = (state.kept, state.at, state.ledger, saved);
                 self.restore(checkpoint, state).await?;
             }
@@ -126,23 +125,22 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         let lost = lost_since(history, saved_at, &spent, self.settings.devices.count());
         self.lost += lost;
         let buffered_groups = groups.iter().filter(|group| group.judged.is_some()).count();
-        self.pen.write(What::Resumed { version, kept, lost, buffered_groups })?;
+        self.journal.write(What::Resumed { version, kept, lost, buffered_groups })?;
         self.take_back(groups)?;
         if let Some(checkpoint) = checkpoint {
-            let name = checkpoint.path.file_name().unwrap_or_default().to_string_lossy();
-            let folder = format!("checkpoints/{name}");
-            self.pen.write(What::Checkpoint { version, folder })?;
+            let folder = inside(&checkpoint.name());
+            self.journal.write(What::Checkpoint { version, folder })?;
         }
         self.rewrite_points()
     }
 
     async fn restore(&mut self, checkpoint: &Checkpoint, state: State) -> Result<(), EngineError> {
         let version = state.version;
-        let seat = self.seat.as_mut().ok_or_else(|| EngineError::BadState {
+        let trainer = self.trainer.as_mut().ok_or_else(|| EngineError::BadState {
             version,
             reason: "there is no trainer".into(),
         })?;
-        let restore = seat.restore(checkpoint.path.join(TRAINER));
+        let restore = trainer.restore(checkpoint.path.join(TRAINER));
         let restored = in_time(&self.settings, "restoring the trainer", restore).await?;
         if restored != version {
             let reason = format!("the trainer's files are of {restored}");
@@ -173,6 +171,24 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         Ok(())
     }
 
+    /// Says what in the folder was not as it had been written, and keeps it out of the way.
+    fn tell_damage(&mut self, damaged: Vec<Damaged>) -> Result<(), EngineError> {
+        if let Some((reason, kept)) = self.journal.log.damaged() {
+            let kept_as = kept.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let (found, reason) = ("events.jsonl".to_owned(), reason.to_owned());
+            self.journal.write(What::Damaged { found, reason, kept_as })?;
+        }
+        for one in damaged {
+            let (reason, checkpoint) = (one.problem(), one.checkpoint);
+            let name = self.checkpoints.name_for_damaged(&checkpoint);
+            let (found, kept_as) = (inside(&checkpoint.name()), inside(&name));
+            // Said first: a kill in between leaves it to be found again.
+            self.journal.write(What::Damaged { found, reason, kept_as })?;
+            self.checkpoints.keep_damaged(&checkpoint, &name)?;
+        }
+        Ok(())
+    }
+
     /// Puts every saved group where it was. Half-written ones are sampled again, with the same
     /// number and seed.
     fn take_back(&mut self, groups: Vec<SavedGroup>) -> Result<(), EngineError> {
@@ -183,8 +199,15 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
                 version,
                 reason: "it has more groups than the recipe has slots".into(),
             })?;
+            let broken = judged.as_ref().and_then(|judged| self.broken(judged));
+            if let (Some(reason), Stage::Pooled | Stage::Queued(_)) = (&broken, stage) {
+                // It is on record as judged, so it is not sampled again.
+                let group = SavedGroup { id, drawn, admitted, stage, judged };
+                self.journal.set_aside(version, &group, reason)?;
+                continue;
+            }
             let ticket = Ticket { id, drawn, admitted, slot };
-            match (stage, judged) {
+            match (stage, judged.filter(|_| broken.is_none())) {
                 (Stage::Arrived, Some(judged)) => self.arrived.push(Ready { ticket, judged }),
                 (Stage::Pooled, Some(judged)) => self.pool.push(Ready { ticket, judged }),
                 (Stage::Queued(index), Some(judged)) => {
@@ -193,7 +216,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
                 (_, _) => {
                     let (group, draw) = (id, ticket.drawn.draw);
                     let prompt = ticket.drawn.prompt.id.clone();
-                    self.pen.write(What::SampledAgain { group, prompt, draw })?;
+                    self.journal.write(What::SampledAgain { group, prompt, draw })?;
                     self.again.push_back(ticket);
                 }
             }
@@ -203,17 +226,53 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         Ok(())
     }
 
+    /// What is wrong with a group that was saved: an earlier release may have let it in.
+    fn broken(&self, judged: &Judged) -> Option<String> {
+        let completions = judged.rollouts.iter().map(|rollout| &rollout.completion).enumerate();
+        let check = |(index, completion)| {
+            let error = self.settings.intake.check_one(completion).err()?;
+            Some(format!("completion {index}: {error}"))
+        };
+        { completions }.find_map(check)
+    }
+
     /// The plain files of points, from the events that count.
     fn rewrite_points(&mut self) -> Result<(), EngineError> {
-        let lines = scalerl_journal::read_events(&self.pen.folder.events())?;
-        let mut points = History::of(lines).points_by_set(self.pen.name());
+        let lines = scalerl_journal::read_events(&self.journal.folder.events())?;
+        let mut points = History::of(lines).points_by_set(self.journal.name());
         points.entry(None).or_default();
         for (set, points) in &points {
-            self.pen.folder.rewrite_points(set.as_deref(), points)?;
+            self.journal.folder.rewrite_points(set.as_deref(), points)?;
         }
         self.points = points.remove(&None).unwrap_or_default();
         Ok(())
     }
+}
+
+/// Where a run goes on.
+struct Start {
+    /// `None` where it has none yet: it starts over.
+    checkpoint: Option<Checkpoint>,
+    /// Newer ones that cannot be used.
+    damaged: Vec<Damaged>,
+}
+
+impl Start {
+    /// Refuses a run none of whose checkpoints is whole, or too many of them damaged. Changes nothing.
+    fn find(checkpoints: &Checkpoints) -> Result<Self, EngineError> {
+        let (checkpoint, mut damaged) = checkpoints.newest_sound(&state::PARTS)?;
+        if checkpoint.is_none() && !damaged.is_empty() {
+            let (checkpoints, newest) = (damaged.len(), damaged.swap_remove(0));
+            return Err(EngineError::NoSoundCheckpoint { checkpoints, source: newest.error });
+        }
+        checkpoints.may_keep_damaged(damaged.len())?;
+        Ok(Self { checkpoint, damaged })
+    }
+}
+
+/// A checkpoint's place in the run folder.
+fn inside(name: &str) -> String {
+    format!("checkpoints/{name}")
 }
 
 /// The events a checkpoint counts were synced before it appeared; if they are gone, somebody has

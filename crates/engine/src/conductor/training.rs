@@ -4,29 +4,27 @@
 //! step --> publish --> adopt (between two decode steps) --> the step's slots are free
 //!   '--> next step at once, as far as the deadlines of the groups allow
 //! ```
+//!
+//! Not here: how a batch becomes a step, and which of its groups do not (`stepping.rs`).
 
 use scalerl_journal::What;
-use scalerl_objective::plan::{PlanReport, plan};
-use scalerl_recipe::WhenUnstable;
 use scalerl_rollout::{
     Generator, Grader, PolicyVersion, PromptSource, StepReport, TrainerError, WeightHandle,
 };
 use tokio::time::timeout;
 
-use super::{Conductor, Done, Ending, SeatUse};
-use crate::{error::EngineError, groups::Formed, meter::Role, seat::Seat, settings::Settings};
-use scalerl_journal::StopReason;
+use super::stepping::{Attempt, Refused, Stepped, step_over};
+use super::{Conductor, Done, TrainerUse};
+use crate::{
+    error::EngineError, groups::Formed, meter::Role, settings::Settings,
+    trainer_handle::TrainerHandle,
+};
 
-/// What a batch became.
-#[derive(Debug)]
-pub(super) struct Stepped {
-    plan: PlanReport,
-    lag: u64,
-    /// `None` when nothing carried loss.
-    report: Option<StepReport>,
-}
+/// Steps in a row with groups that cannot be trained on before the run ends: one bad group is set
+/// aside, but where they keep coming somebody must look.
+const REFUSED_STEPS: usize = 5;
 
-impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
+impl<G: Generator, S: TrainerHandle, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     /// Starts the next step if the trainer is free and there is a batch.
     pub(super) fn start_step(&mut self) -> Result<(), EngineError> {
         let progress = &self.progress;
@@ -36,57 +34,47 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         let holds = (is_wanted && progress.published != Some(version))
             || progress.adopted.is_none()
             || (self.scheme.is_phased() && progress.is_measuring());
-        if holds || self.seat.is_none() || self.ending.is_some() {
+        if holds || self.trainer.is_none() || self.ending.is_some() {
             return Ok(());
         }
         let Some(formed) = self.next_batch()? else { return Ok(()) };
-        let Some(mut seat) = self.seat.take() else { return Ok(()) };
-        self.progress.seat_use = Some(SeatUse::Step);
+        let Some(mut trainer) = self.trainer.take() else { return Ok(()) };
+        self.progress.trainer_use = Some(TrainerUse::Step);
         let (settings, meter) = (self.settings.clone(), self.meter.clone());
         self.work.spawn(async move {
-            let planned = tokio::task::spawn_blocking(move || {
-                let batch = formed.batch(version);
-                let temperature = settings.recipe.sampling.temperature;
-                let planned = plan(&settings.recipe.objective, temperature, &batch);
-                (formed, batch.lag(), planned, settings)
-            });
-            let (formed, lag, planned, settings) = match planned.await {
-                Ok(planned) => planned,
-                Err(error) => std::panic::resume_unwind(error.into_panic()),
-            };
-            let result = match planned {
-                Err(error) => Err(error.into()),
-                Ok(planned) if planned.train.sequences.is_empty() => {
-                    Ok(Stepped { plan: planned.report, lag, report: None })
-                }
-                Ok(planned) => {
-                    let _busy = meter.busy(Role::Train);
-                    let step = seat.step(planned.train);
-                    in_time(&settings, "a step", step).await.map(|report| Stepped {
-                        plan: planned.report,
-                        lag,
-                        report: Some(report),
-                    })
-                }
-            };
-            Done::Stepped { seat, formed, result }
+            let attempt = step_over(&mut trainer, formed, version, settings, meter).await;
+            Done::Stepped { trainer, attempt }
         });
         Ok(())
     }
 
-    pub(super) fn on_stepped(
-        &mut self,
-        formed: Formed,
-        result: Result<Stepped, EngineError>,
-    ) -> Result<(), EngineError> {
-        let Stepped { plan, lag, report } = match result {
-            Ok(stepped) => stepped,
+    pub(super) fn on_stepped(&mut self, attempt: Attempt) -> Result<(), EngineError> {
+        let Attempt { formed, refused, result } = attempt;
+        for Refused { group, reason } in &refused {
+            self.journal.set_aside(self.progress.version, group, reason)?;
+        }
+        match result {
+            Ok(stepped) => self.on_step(formed, stepped)?,
             Err(error) => {
                 // The step did not happen: its groups are still to be trained on.
                 self.put_back(formed);
                 return Err(error);
             }
+        }
+        let Some(Refused { reason, .. }) = refused.into_iter().next_back() else {
+            self.tally.refused_steps = 0;
+            return Ok(());
         };
+        self.tally.refused_steps += 1;
+        let steps = self.tally.refused_steps;
+        if steps < REFUSED_STEPS {
+            return Ok(());
+        }
+        Err(EngineError::Untrainable { steps, reason })
+    }
+
+    fn on_step(&mut self, formed: Formed, stepped: Stepped) -> Result<(), EngineError> {
+        let Stepped { plan, lag, report } = stepped;
         let batch = formed.report(&plan);
         let Some(report) = report else {
             drop(formed);
@@ -96,7 +84,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             Ok(version) => version,
             Err(error) => {
                 // The weights are past what the journal knows: they must not be saved.
-                self.seat = None;
+                self.trainer = None;
                 return Err(error);
             }
         };
@@ -104,28 +92,12 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         self.progress.version = version;
         self.unadopted.push((version, formed.into_slots()));
         self.meter.add_trained(report.tokens, report.model_flops);
-        let stopping = &self.settings.recipe.stopping;
-        let warnings = self.watch.observe(stopping, &batch, &report);
-        let is_stopped = stopping.when_unstable == WhenUnstable::Stop && !warnings.is_empty();
         let ledger = self.meter.ledger();
-        self.pen.write(What::Step { lag, batch, report, ledger })?;
-        for warning in warnings {
-            let (sign, value, threshold) = (warning.sign, warning.value, warning.threshold);
-            self.pen.write(What::Warning {
-                version,
-                sign,
-                value,
-                threshold,
-                steps: warning.steps,
-            })?;
-        }
+        self.record(What::Step { lag, batch, report, ledger })?;
         let every = u64::from(self.settings.recipe.output.checkpoint_every_steps);
         self.progress.is_checkpoint_due |= version.0.is_multiple_of(every);
         if self.is_evaluation_time(&ledger) {
             self.progress.mark_evaluation(ledger);
-        }
-        if is_stopped && self.ending.is_none() {
-            self.ending = Some(Ending::Stop(StopReason::Unstable));
         }
         self.check_budget();
         Ok(())
@@ -155,14 +127,14 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     }
 
     fn publish(&mut self) {
-        let Some(mut seat) = self.seat.take() else { return };
-        self.progress.seat_use = Some(SeatUse::Publish);
+        let Some(mut trainer) = self.trainer.take() else { return };
+        self.progress.trainer_use = Some(TrainerUse::Publish);
         let (settings, meter) = (self.settings.clone(), self.meter.clone());
         self.work.spawn(async move {
             let busy = meter.busy(Role::Train);
-            let result = in_time(&settings, "publishing weights", seat.publish()).await;
+            let result = in_time(&settings, "publishing weights", trainer.publish()).await;
             drop(busy);
-            Done::Published { seat, result }
+            Done::Published { trainer, result }
         });
     }
 
@@ -201,7 +173,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         self.progress.adopted = Some(version);
         // The slots of every step that these weights contain are free now.
         self.unadopted.retain(|(step, _)| *step > version);
-        self.pen.write(What::Adopted { version })
+        self.journal.write(What::Adopted { version })
     }
 }
 

@@ -1,12 +1,13 @@
 //! Samples from the simulated policy, token by token, on tokio's clock.
 
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use scalerl_rollout::{
-    Completion, FinishReason, Generator, GeneratorError, PolicyVersion, SampleRequest, WeightHandle,
+    Completion, FinishReason, Generator, GeneratorError, Intake, PolicyVersion, SampleRequest,
+    WeightHandle,
 };
 use tokio::{task::yield_now, time::sleep};
 
@@ -26,6 +27,38 @@ pub enum Fault {
     Adopting(u64),
     /// This request panics.
     Panics(u64),
+    /// The answer to this request has a log-prob that nobody can have drawn.
+    AbsurdLogprob(u64),
+    /// The answer to this request has a token that the vocabulary does not have.
+    ForeignToken(u64),
+    /// The answer to this request has a text that its tokens do not say.
+    OtherText(u64),
+    /// The answer to this request has one completion too few.
+    TooFew(u64),
+    /// Every answer from this request on is broken.
+    Broken(u64),
+}
+
+/// Tokens are numbers below this; the last one of a completion says whether it is right.
+const LETTERS: u64 = 97;
+const RIGHT: u32 = 97;
+const WRONG: u32 = 98;
+
+/// So many tokens that [`fake_intake`] reads as right or wrong.
+pub fn tokens_saying(is_right: bool, count: usize) -> Vec<u32> {
+    let mut tokens = vec![7; count.saturating_sub(1)];
+    tokens.push(if is_right { RIGHT } else { WRONG });
+    tokens
+}
+
+/// Judges what the fake generator writes.
+pub fn fake_intake() -> Intake {
+    let text_of = |completion: &Completion| match completion.token_ids.last() {
+        Some(&RIGHT) => Some("right".to_owned()),
+        Some(&WRONG) => Some("wrong".to_owned()),
+        _ => None,
+    };
+    Intake::new(WRONG + 1, Arc::new(text_of))
 }
 
 #[derive(Debug)]
@@ -72,6 +105,20 @@ impl FakeGenerator {
         }
     }
 
+    /// Spoils the answer to a request, where the fault says so.
+    fn spoil(&self, request: u64, completions: &mut Vec<Completion>) {
+        let Some(fault) = self.fault else { return };
+        let Some(last) = completions.last_mut() else { return };
+        match fault {
+            Fault::AbsurdLogprob(at) if request == at => last.logprobs[0] = -1e30,
+            Fault::ForeignToken(at) if request == at => last.token_ids[0] = 4_000_000,
+            Fault::OtherText(at) if request == at => last.text.push_str(", believe me"),
+            Fault::TooFew(at) if request == at => drop(completions.pop()),
+            Fault::Broken(from) if request >= from => last.logprobs[0] = f32::NAN,
+            _ => {}
+        }
+    }
+
     async fn decode_step(&self, delays: &mut Delays) {
         let delay = delays.draw();
         if delay.is_zero() {
@@ -105,7 +152,9 @@ impl Generator for FakeGenerator {
                 draft.push(version, policy);
             }
         }
-        Ok(drafts.into_iter().map(|draft| draft.completion).collect())
+        let mut completions = drafts.into_iter().map(|draft| draft.completion).collect();
+        self.spoil(number, &mut completions);
+        Ok(completions)
     }
 
     async fn adopt(&self, weights: &WeightHandle) -> Result<(), GeneratorError> {
@@ -170,6 +219,9 @@ impl Draft {
 
     fn push(&mut self, version: PolicyVersion, policy: FakePolicy) {
         let position = self.completion.len() as u64;
+        let is_last = self.completion.sampled_tokens() as u64 + 1 >= self.length;
+        let is_right = unit(mix(self.seed, "answer", 0)) < policy.pass_rate();
+        let is_right = is_right && self.completion.finish == FinishReason::Stop;
         let mut add = |token: u32, logprob: f32, is_injected: bool| {
             self.completion.token_ids.push(token);
             self.completion.logprobs.push(logprob);
@@ -183,10 +235,13 @@ impl Draft {
             }
         }
         let bits = mix(self.seed, "token", position);
-        add((bits % 97) as u32, -(unit(bits) as f32), false);
-        if self.completion.sampled_tokens() as u64 >= self.length {
-            let is_right = unit(mix(self.seed, "answer", 0)) < policy.pass_rate();
-            let is_right = is_right && self.completion.finish == FinishReason::Stop;
+        let token = match (is_last, is_right) {
+            (true, true) => RIGHT,
+            (true, false) => WRONG,
+            (false, _) => (bits % LETTERS) as u32,
+        };
+        add(token, -(unit(bits) as f32), false);
+        if is_last {
             self.completion.text = if is_right { "right" } else { "wrong" }.into();
             let length = self.completion.len() as u32;
             self.completion.thinking_tokens = length.min(self.thinking_tokens);

@@ -66,13 +66,17 @@ impl PromptSource for FakePrompts {
         Ok(None)
     }
 
-    fn record(&mut self, prompt: &PromptId, record: PassRecord) -> Result<(), SourceError> {
+    fn record(
+        &mut self,
+        prompt: &PromptId,
+        record: PassRecord,
+    ) -> Result<Option<PassRecord>, SourceError> {
         self.records += 1;
         let rate = f64::from(record.passed) / f64::from(record.judged.max(1));
         if self.threshold.is_some_and(|threshold| rate >= threshold) {
             self.solved.insert(prompt.clone());
         }
-        Ok(())
+        Ok(None)
     }
 
     fn state(&self) -> Result<serde_json::Value, SourceError> {

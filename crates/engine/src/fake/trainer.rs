@@ -3,12 +3,33 @@
 use std::{fs, path::Path};
 
 use scalerl_rollout::{
-    PolicyVersion, RatioStats, StepReport, TrainBatch, Trainer, TrainerError, WeightHandle,
+    PolicyVersion, RatioStats, StepReport, TrainBatch, TrainSequence, Trainer, TrainerError,
+    WeightHandle,
 };
 use serde::{Deserialize, Serialize};
 
 use super::FakePolicy;
 use crate::settings::mix;
+
+/// What a trainer refuses to train on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Refuses {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Sequences, about one in so many, by what is in them.
+    Sequences(u64),
+    /// Batches, one sequence of which is like that, without saying which.
+    Batches(u64),
+}
+
+impl Refuses {
+    fn is_refused(self, sequence: &TrainSequence) -> bool {
+        let (Self::Sequences(one_in) | Self::Batches(one_in)) = self else { return false };
+        let tokens = sequence.completion_token_ids.iter().copied().map(u64::from);
+        tokens.fold(3, |sum, token| mix(sum, "refuse", token)).is_multiple_of(one_in)
+    }
+}
 
 /// A trainer without a model.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -23,6 +44,9 @@ pub struct FakeTrainer {
     /// The step from this version fails.
     #[serde(skip)]
     pub fails_at: Option<u64>,
+    /// What it does not train on.
+    #[serde(skip)]
+    pub refuses: Refuses,
 }
 
 impl FakeTrainer {
@@ -38,6 +62,14 @@ impl Trainer for FakeTrainer {
         if self.fails_at == Some(self.version.0) {
             let (version, quantity) = (self.version, "the loss");
             return Err(TrainerError::NotFinite { version, quantity, value: f64::NAN });
+        }
+        if let Some(sequence) = batch.sequences.iter().position(|one| self.refuses.is_refused(one))
+        {
+            let (version, reason) = (self.version, "as told".to_owned());
+            return Err(match self.refuses {
+                Refuses::Batches(_) => TrainerError::BadBatch { version, reason },
+                _ => TrainerError::BadSequence { version, sequence, reason },
+            });
         }
         let mut tokens = 0;
         for sequence in &batch.sequences {
@@ -92,7 +124,7 @@ impl Trainer for FakeTrainer {
         let bad = |reason: String| TrainerError::Storage { path: path.clone(), reason };
         let text = fs::read(&path).map_err(|error| bad(error.to_string()))?;
         let saved: Self = serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
-        *self = Self { fails_at: self.fails_at, ..saved };
+        *self = Self { fails_at: self.fails_at, refuses: self.refuses, ..saved };
         Ok(self.version)
     }
 }

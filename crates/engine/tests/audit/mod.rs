@@ -8,7 +8,7 @@ use scalerl_journal::{Checkpoint, Event, Fate, History, Reading, What, read_even
 use scalerl_rollout::Draw;
 
 /// What must be true of every run that has ended: steps follow each other, each group is judged
-/// once and trained on once, what was handed out and not judged is in the last checkpoint.
+/// once and then trained on once or set aside once, what was handed out and not judged is in the last checkpoint.
 /// Returns all hand-outs.
 pub(crate) fn audit(reading: &Reading, steps_behind: u64) -> BTreeSet<Draw> {
     let newest = reading.checkpoints.last().expect("a run that ends leaves a checkpoint");
@@ -28,6 +28,9 @@ pub(crate) fn audit(reading: &Reading, steps_behind: u64) -> BTreeSet<Draw> {
                 for group in &batch.groups {
                     assert!(waiting.remove(group), "{group:?} was trained on twice");
                 }
+            }
+            What::SetAside { group, reason, .. } => {
+                assert!(waiting.remove(group), "{group:?} was set aside twice: {reason}");
             }
             What::EmptyBatch { batch, .. } => {
                 for group in &batch.groups {

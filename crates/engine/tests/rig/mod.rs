@@ -31,6 +31,7 @@ pub(crate) struct Rig {
     pub(crate) grader_hangs: f64,
     pub(crate) generator_fault: Option<fake::Fault>,
     pub(crate) trainer_fails_at: Option<u64>,
+    pub(crate) trainer_refuses: fake::Refuses,
     pub(crate) evaluation_prompts: u64,
     pub(crate) deadlines: Deadlines,
     /// Finished runs that forecasts learn from.
@@ -51,6 +52,7 @@ impl Rig {
             grader_hangs: 0.0,
             generator_fault: None,
             trainer_fails_at: None,
+            trainer_refuses: fake::Refuses::Nothing,
             evaluation_prompts: 6,
             deadlines: Deadlines::default(),
             history: Vec::new(),
@@ -124,6 +126,7 @@ impl Rig {
                 end_of_thinking: vec![91],
                 end_of_answer: None,
             },
+            intake: fake::fake_intake(),
             evaluation_sets,
             devices: Devices::Shared { count: 2.0 },
             generator_flops_per_token: 2.0,
@@ -134,14 +137,14 @@ impl Rig {
         }
     }
 
-    pub(crate) fn parts<S: scalerl_engine::Seat>(
+    pub(crate) fn parts<S: scalerl_engine::TrainerHandle>(
         &self,
-        seat: impl FnOnce(fake::FakeTrainer, fake::Delays) -> S,
+        handle_of: impl FnOnce(fake::FakeTrainer, fake::Delays) -> S,
         stop: mpsc::Receiver<()>,
     ) -> Run<fake::FakeGenerator, S, fake::FakePrompts, fake::FakeGrader> {
         let slowness = Duration::from_millis(self.slowness_ms);
         let mut trainer = fake::FakeTrainer::new();
-        trainer.fails_at = self.trainer_fails_at;
+        (trainer.fails_at, trainer.refuses) = (self.trainer_fails_at, self.trainer_refuses);
         let generator = fake::FakeGenerator::new(self.timing_seed, slowness);
         let generator = match self.generator_fault {
             Some(fault) => generator.with_fault(fault),
@@ -152,7 +155,7 @@ impl Rig {
         Run {
             settings: self.settings(),
             generator: Arc::new(generator),
-            trainer: seat(
+            trainer: handle_of(
                 trainer,
                 fake::Delays::new(self.timing_seed ^ 9, slowness * self.trainer_pace),
             ),

@@ -38,7 +38,7 @@ fn a_kill_at_any_write_leaves_the_old_checkpoint_and_no_half_one() {
         {
             let expected: &[u64] = if was_renamed { &[1, 2] } else { &[1] };
             assert_eq!(versions(&checkpoints), expected, "killed at act {kill_at}");
-            let (newest, damaged) = checkpoints.newest_sound().unwrap();
+            let (newest, damaged) = checkpoints.newest_sound(&["state.json", "trainer"]).unwrap();
             assert_eq!(newest.unwrap().version.0, expected[expected.len() - 1]);
             assert!(damaged.is_empty());
         }
@@ -62,7 +62,7 @@ fn a_changed_or_missing_file_is_found_and_the_checkpoint_before_it_is_taken() {
     let list = checkpoints.list().unwrap();
     fs::write(list[2].path.join("trainer/weights"), [8; 4096]).unwrap();
     fs::remove_file(list[1].path.join("state.json")).unwrap();
-    let (newest, damaged) = checkpoints.newest_sound().unwrap();
+    let (newest, damaged) = checkpoints.newest_sound(&[]).unwrap();
     assert_eq!(newest.unwrap().version.0, 1);
     let problems: Vec<String> = damaged.iter().map(|one| one.error.to_string()).collect();
     assert!(problems[0].contains("trainer/weights is not the file"), "{problems:?}");
@@ -87,7 +87,94 @@ fn one_step_has_one_checkpoint() {
     draft(&checkpoints, 1).commit().unwrap();
     draft(&checkpoints, 2).commit().unwrap();
     assert!(checkpoints.begin(PolicyVersion(2)).is_err());
-    checkpoints.remove_after(PolicyVersion(1)).unwrap();
-    draft(&checkpoints, 2).commit().unwrap();
-    assert_eq!(versions(&checkpoints), [1, 2]);
+}
+
+#[test]
+fn a_manifest_that_lists_nothing_or_not_everything_is_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::open(folder.path()).unwrap();
+    let checkpoint = draft(&checkpoints, 1).commit().unwrap();
+    let path = checkpoint.path.join(MANIFEST);
+    let mut manifest: serde_json::Value =
+        serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let (all, parts) = (manifest["files"].clone(), ["state.json", "trainer"]);
+    checkpoint.verify_parts(&parts).unwrap();
+    for (kept, expected) in [
+        (serde_json::json!([]), "lists no files"),
+        (serde_json::json!([all[0]]), "does not list trainer"),
+        (serde_json::json!([all[1]]), "does not list state.json"),
+    ] {
+        manifest["files"] = kept;
+        fs::write(&path, manifest.to_string()).unwrap();
+        let said = checkpoint.verify_parts(&parts).unwrap_err().to_string();
+        assert!(said.contains(expected), "{said}");
+        assert!(checkpoints.newest_sound(&parts).unwrap().0.is_none());
+    }
+}
+
+#[test]
+fn damaged_checkpoints_are_kept_out_of_the_way_until_there_are_too_many() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::open(folder.path()).unwrap();
+    for number in 0..MOST_DAMAGED {
+        let checkpoint = draft(&checkpoints, 2).commit().unwrap();
+        checkpoints.may_keep_damaged(1).unwrap();
+        let name = checkpoints.name_for_damaged(&checkpoint);
+        checkpoints.keep_damaged(&checkpoint, &name).unwrap();
+        assert!(versions(&checkpoints).is_empty(), "it is no checkpoint any more");
+        let kept = folder.path().join(&name).join("trainer/weights");
+        assert_eq!(fs::read(kept).unwrap(), [7; 4096], "{name}, number {number}");
+    }
+    checkpoints.may_keep_damaged(0).unwrap();
+    let error = checkpoints.may_keep_damaged(1).unwrap_err();
+    let count = MOST_DAMAGED;
+    assert!(matches!(error, JournalError::TooManyDamaged { count: found, .. } if found == count));
+    assert!(error.hint().contains("the disk may be failing"), "{}", error.hint());
+}
+
+#[test]
+fn a_full_disk_is_named_leaves_no_draft_and_the_checkpoint_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::open(folder.path()).unwrap();
+    draft(&checkpoints, 1).commit().unwrap();
+    let draft = draft(&checkpoints, 2);
+    // Whatever is written there finds no room.
+    std::os::unix::fs::symlink("/dev/full", draft.folder().join("groups.jsonl")).unwrap();
+    let said = draft.write("groups.jsonl", b"{}").unwrap_err();
+    assert!(matches!(said, JournalError::DiskFull { .. }), "{said:?}");
+    assert!(said.to_string().starts_with("disk full: cannot write "), "{said}");
+    assert!(said.to_string().ends_with("groups.jsonl"), "{said}");
+    assert!(said.hint().contains("--resume"), "{}", said.hint());
+    draft.discard();
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "the draft is gone");
+    assert_eq!(checkpoints.newest_sound(&[]).unwrap().0.unwrap().version.0, 1);
+}
+
+#[test]
+fn going_back_keeps_the_newest_of_what_is_undone_under_another_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::open(folder.path()).unwrap();
+    for version in 1..=4 {
+        draft(&checkpoints, version).commit().unwrap();
+    }
+    let point = |step, pass_rate| EvaluationPoint {
+        run: "r".into(),
+        step,
+        gpu_hours: 0.0,
+        tokens: 0,
+        flops: 0.0,
+        pass_rate,
+        samples: 64,
+    };
+    let points = [point(0, 0.2), point(2, 0.6), point(4, 0.3)];
+    let best = checkpoints.best(&points).unwrap().unwrap();
+    assert_eq!(best.version.0, 2, "and not 3, which was measured no better");
+    for round in 0..2 {
+        let kept = checkpoints.undo_after(&best).unwrap().unwrap();
+        assert!(kept.join("trainer/weights").is_file(), "round {round}");
+        assert_eq!(versions(&checkpoints), [1, 2]);
+        draft(&checkpoints, 4).commit().unwrap();
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 5);
+    assert!(checkpoints.undo_after(&checkpoints.list().unwrap()[2]).unwrap().is_none());
 }

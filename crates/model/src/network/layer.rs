@@ -5,7 +5,7 @@ use tch::{Kind, TchError, Tensor};
 use super::attention::{Attend, Heads};
 use super::experts::{ExpertLoad, Experts};
 use crate::config::{LayerConfig, ModelConfig, QueryKeyNorm};
-use crate::ops::{Angles, rms_norm, rotate, swiglu, unit_norm};
+use scalerl_torch::ops::{Angles, rms_norm, rotate, swiglu, unit_norm};
 
 /// Two products around a gate.
 pub(crate) struct Mlp {

@@ -16,13 +16,13 @@ pub use attention::{Attend, Heads, PackedAttention};
 pub use experts::ExpertLoad;
 pub use layer::{Context, Multiply, TorchProducts};
 use layer::{FeedForwardWeights, Layer};
-pub(crate) use rotary::Rotary;
+pub use rotary::Rotary;
 
 use crate::config::{ModelConfig, Span};
 use crate::layout::Parameter;
-use crate::ops::{Angles, add_rms_norm, rms_norm};
 use crate::packed::Packed;
-use crate::shim;
+use scalerl_torch::ops::{Angles, add_rms_norm, rms_norm};
+use scalerl_torch::shim;
 
 /// A model that can run forward.
 pub struct Network {
@@ -37,7 +37,7 @@ pub struct Network {
 }
 
 /// A matrix of some layer, and what is added to its products.
-pub(crate) type Matrix<'a> = (&'a Tensor, Option<&'a Tensor>);
+pub type Matrix<'a> = (&'a Tensor, Option<&'a Tensor>);
 
 /// Whether activations are kept for the backward pass or computed again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -107,12 +107,12 @@ impl Network {
         self.rotary.angles(positions)
     }
 
-    pub(crate) fn rotary(&self) -> &Rotary {
+    pub fn rotary(&self) -> &Rotary {
         &self.rotary
     }
 
     /// Matrices of one shape and place in all dense layers, with their biases.
-    pub(crate) fn matrices(&self) -> Vec<(&'static str, Vec<Matrix<'_>>)> {
+    pub fn matrices(&self) -> Vec<(&'static str, Vec<Matrix<'_>>)> {
         let mut qkv = Vec::new();
         let (mut output, mut gate_up, mut down) = (Vec::new(), Vec::new(), Vec::new());
         for layer in &self.layers {

@@ -3,10 +3,10 @@
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::config::{RotaryConfig, RotaryScaling};
-use crate::ops::Angles;
+use scalerl_torch::ops::Angles;
 
 /// One frequency per pair of a head.
-pub(crate) fn frequencies(config: RotaryConfig, head_width: i64) -> Vec<f32> {
+pub(super) fn frequencies(config: RotaryConfig, head_width: i64) -> Vec<f32> {
     (0..head_width / 2)
         .map(|pair| {
             // In float32, as transformers computes them: positions multiply the rounding.
@@ -31,32 +31,28 @@ fn stretched(frequency: f32, scaling: RotaryScaling) -> f32 {
 }
 
 /// Turns positions into angles.
-pub(crate) struct Rotary {
+pub struct Rotary {
     frequencies: Tensor,
     is_interleaved: bool,
 }
 
 impl Rotary {
-    pub(crate) fn new(
-        config: RotaryConfig,
-        head_width: i64,
-        device: Device,
-    ) -> Result<Self, TchError> {
+    pub fn new(config: RotaryConfig, head_width: i64, device: Device) -> Result<Self, TchError> {
         let frequencies = Tensor::f_from_slice(&frequencies(config, head_width))?;
         let frequencies = frequencies.f_to_device(device)?;
         Ok(Self { frequencies, is_interleaved: config.interleaved })
     }
 
     /// One per pair of a head, float32.
-    pub(crate) fn frequencies(&self) -> &Tensor {
+    pub fn frequencies(&self) -> &Tensor {
         &self.frequencies
     }
 
-    pub(crate) fn is_interleaved(&self) -> bool {
+    pub fn is_interleaved(&self) -> bool {
         self.is_interleaved
     }
 
-    pub(crate) fn angles(&self, positions: &Tensor) -> Result<Angles, TchError> {
+    pub fn angles(&self, positions: &Tensor) -> Result<Angles, TchError> {
         let angles = positions.f_to_kind(Kind::Float)?.f_outer(&self.frequencies)?;
         Ok(Angles {
             cosine: angles.f_cos()?,

@@ -7,4 +7,4 @@ mod order;
 mod run;
 
 pub use data::{DataError, Example, Reader};
-pub use run::{Progress, SftError, SftOptions, SftOutcome, run};
+pub use run::{OnProgress, Progress, SftError, SftOptions, SftOutcome, run};

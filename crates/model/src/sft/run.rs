@@ -11,6 +11,7 @@
 
 use std::fs::File;
 use std::io::Write as _;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -96,6 +97,17 @@ impl SftError {
             Self::Torch(_) => "out of memory? lower --micro-batch-tokens or add --recompute",
         }
     }
+
+    /// Whether the work failed, and not what it was given.
+    pub fn is_of_work(&self) -> bool {
+        matches!(
+            self,
+            Self::Torch(_)
+                | Self::Step(_)
+                | Self::Load(LoadError::DiskFull { .. })
+                | Self::Checkpoint(CheckpointError::File(LoadError::DiskFull { .. }))
+        )
+    }
 }
 
 /// What a run tells its caller while it lives.
@@ -123,14 +135,18 @@ struct Run<'a> {
     device: Device,
 }
 
-/// Trains, from the start or from the last checkpoint, and writes the finished model.
+/// What a caller answers to progress; `Break` asks to save and stop.
+pub type OnProgress<'a> = &'a mut dyn FnMut(&Progress) -> ControlFlow<()>;
+
+/// Trains, from the start or from the last checkpoint, and writes the finished model; `None` where
+/// it was asked to stop and has saved its state.
 pub fn run(
     options: &SftOptions,
     out: &Path,
     device: Device,
     is_resuming: bool,
-    progress: &mut dyn FnMut(&Progress),
-) -> Result<SftOutcome, SftError> {
+    progress: OnProgress,
+) -> Result<Option<SftOutcome>, SftError> {
     claim(options, out, is_resuming)?;
     let reader = Reader::load(&options.model, options.max_tokens)?;
     let (train, too_long) = reader.read(&options.train)?;
@@ -140,12 +156,15 @@ pub fn run(
     if let Some((_, path)) = checkpoint::list(&checkpoints)?.last() {
         checkpoint::restore(&mut learner, path)?;
     }
-    progress(&Progress::Started {
+    let started = progress(&Progress::Started {
         examples: train.len(),
         too_long,
         parameters: learner.model.config.parameter_count(),
         resumed_at: learner.steps_taken(),
     });
+    if started.is_break() {
+        return Ok(None);
+    }
     let validation = validation.map(|(examples, _)| examples);
     Run { options, out, learner, train, validation, device }.train(progress)
 }
@@ -194,7 +213,7 @@ fn start(options: &SftOptions, device: Device) -> Result<Learner, SftError> {
 }
 
 impl Run<'_> {
-    fn train(mut self, progress: &mut dyn FnMut(&Progress)) -> Result<SftOutcome, SftError> {
+    fn train(mut self, progress: OnProgress) -> Result<Option<SftOutcome>, SftError> {
         let mut metrics =
             Metrics::open(&self.out.join("metrics.jsonl"), self.learner.steps_taken())?;
         let mut order = Order::new(self.train.len(), self.options.seed);
@@ -204,7 +223,7 @@ impl Run<'_> {
             let line = self.step(&picked)?;
             last_loss = line["loss"].as_f64().unwrap_or(f64::NAN);
             metrics.write(&line)?;
-            progress(&Progress::Line(&line));
+            let mut asked = progress(&Progress::Line(&line));
             let step = self.learner.steps_taken();
             let is_last = step == self.options.steps;
             let is_due = |every: u64| is_last || (every > 0 && step.is_multiple_of(every));
@@ -214,16 +233,19 @@ impl Run<'_> {
                 validation_loss = Some(loss);
                 let line = json!({"step": step, "validation_loss": loss});
                 metrics.write(&line)?;
-                progress(&Progress::Line(&line));
+                asked = progress(&Progress::Line(&line));
             }
-            if is_due(self.options.save_every) {
+            if is_due(self.options.save_every) || asked.is_break() {
                 metrics.sync()?;
                 checkpoint::save(&self.learner, &json!({}), &self.out.join("checkpoints"))?;
                 checkpoint::prune(&self.out.join("checkpoints"), self.options.keep)?;
             }
+            if asked.is_break() && !is_last {
+                return Ok(None);
+            }
         }
         let model = self.finished_model()?;
-        Ok(SftOutcome { model, last_loss, validation_loss })
+        Ok(Some(SftOutcome { model, last_loss, validation_loss }))
     }
 
     fn batches(&self, examples: &[&Example]) -> Result<Vec<TrainingBatch>, BatchError> {

@@ -8,9 +8,9 @@ use std::process::Command;
 use scalerl_model::config::ModelConfig;
 use scalerl_model::folder::Model;
 use scalerl_model::sft::Reader;
-use scalerl_model::tch::{Device, Kind};
 use scalerl_model::template::ChatTemplate;
 use scalerl_model::tokenizer::Tokenizer;
+use scalerl_torch::tch::{Device, Kind};
 use serde_json::{Value, json};
 
 use crate::copy;
@@ -134,11 +134,14 @@ fn headers_that_claim_more_than_the_file_are_refused() {
     println!("hostile cases: {}", cases.len());
 }
 
+/// What an impostor is called, and how it is put there.
+type Impostor = (&'static str, fn(&Path));
+
 /// Puts something that is no file, or far too large a one, in a file's place.
-fn impostors() -> [(&'static str, fn(&Path)); 4] {
+fn impostors() -> [Impostor; 4] {
     [
         ("a named pipe", |path| {
-            assert!(Command::new("mkfifo").arg(path).status().unwrap().success())
+            assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
         }),
         ("a device", |path| std::os::unix::fs::symlink("/dev/zero", path).unwrap()),
         ("a folder", |path| std::fs::create_dir(path).unwrap()),

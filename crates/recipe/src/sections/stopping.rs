@@ -30,7 +30,11 @@ choice! {
     pub enum WhenUnstable {
         /// An event and a line on the terminal.
         "warn" Warn,
-        /// The same, then a checkpoint and the end.
+        /// The same, then a checkpoint and the end; for signs that training harms the policy.
         "stop" Stop,
+        /// The same, then on from the checkpoint with the best primary pass rate, at half of
+        /// `optimizer.lr`; twice at most, then the end. In runs of several processes: the end, and the
+        /// command that goes back.
+        "go-back" GoBack,
     }
 }

@@ -158,6 +158,9 @@ choice! {
         },
         /// A Python program run against tests in a sandbox.
         "code" Code {
+            /// Where the row holds the tests, as a dotted path: statements (a list or one text), or
+            /// a list of `input` and `output`.
+            tests: String = "tests".into(), Rule::NotEmpty;
             /// Runs programs without a sandbox when none is installed. Say so only where whatever
             /// the model writes may run.
             allow_without_sandbox: bool = false;

@@ -8,15 +8,17 @@
 //! each row a [`crate::Problem`]. Not here: which prompt comes next (`sampler.rs`).
 
 mod duplicates;
+mod fingerprints;
 mod pool;
 mod read;
 mod split;
 mod template;
 
+pub use fingerprints::{Fingerprints, ProblemsChanged};
 pub use pool::{DataError, Pool};
 pub use read::{ReadError, Row, read_rows};
 pub use split::{HeldOut, SplitError};
-pub use template::TemplateError;
+pub use template::{TemplateError, column};
 
 pub(crate) use duplicates::without_measured;
 pub(crate) use pool::{Files, Set, read_problems};

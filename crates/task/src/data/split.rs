@@ -54,7 +54,7 @@ impl SplitError {
                 "use the data the split was drawn from, or delete the file to draw a new one: \
                  evaluations before and after are then not comparable"
             }
-            Self::BadRecord { .. } => "check the path and its permissions",
+            Self::BadRecord { .. } => "check the file, its permissions and the free space",
         }
     }
 }
@@ -110,7 +110,7 @@ impl HeldOut {
     /// Records the set.
     pub fn save(&self, path: &Path) -> Result<(), SplitError> {
         let bad = |problem: String| SplitError::BadRecord { path: path.to_owned(), problem };
-        crate::record::write_json(path, self).map_err(|error| bad(error.to_string()))
+        crate::record::write_json(path, self).map_err(|error| bad(crate::record::problem(&error)))
     }
 
     /// Training prompts and held-out prompts, the latter in the order drawn.

@@ -57,7 +57,8 @@ fn fill(template: &str, problem: &str, row: &Map<String, Value>) -> Result<Strin
     Ok(text)
 }
 
-fn column(row: &Map<String, Value>, name: &str) -> Result<String, TemplateError> {
+/// What a row holds under a (dotted) name, as a reader would write it.
+pub fn column(row: &Map<String, Value>, name: &str) -> Result<String, TemplateError> {
     match lookup(row, name) {
         Some(Value::String(text)) => Ok(text.clone()),
         // 51.0 in JSON is 51 to a reader.

@@ -22,8 +22,8 @@ use super::step::{rank_error, step_together};
 use super::team::Team;
 use crate::options::learner_options;
 use crate::policy::{Policy, device_error};
-use crate::shelf::Shelf;
-use crate::trainer::{newest, storage};
+use crate::trainer::{checkpoint_error, newest};
+use crate::weight_store::WeightStore;
 
 /// Trains on all ranks of a team. Dropping it ends the run for all of them.
 ///
@@ -33,7 +33,7 @@ pub struct RankedTrainer {
     policy: Policy,
     pulse: Pulse,
     roll: Arc<Roll>,
-    shelf: Arc<Shelf>,
+    weight_store: Arc<WeightStore>,
 }
 
 impl RankedTrainer {
@@ -43,7 +43,7 @@ impl RankedTrainer {
         recipe: &Recipe,
         model: Model,
         team: Team,
-        shelf: Arc<Shelf>,
+        weight_store: Arc<WeightStore>,
     ) -> Result<Self, TrainerError> {
         assert_eq!(team.rank(), 0, "rank 0 leads");
         let options = learner_options(recipe, model.device());
@@ -52,7 +52,7 @@ impl RankedTrainer {
         let policy = Policy::try_new(recipe, learner);
         let policy = policy.map_err(|error| device_error(PolicyVersion(0), &error))?;
         let roll = team.roll.clone();
-        Ok(Self { policy, pulse: Pulse::start(team), roll, shelf })
+        Ok(Self { policy, pulse: Pulse::start(team), roll, weight_store })
     }
 
     /// The policy as it is now.
@@ -80,7 +80,7 @@ impl RankedTrainer {
         let Self { policy, pulse, .. } = self;
         together(pulse, Order::GatherMasters, |watched| {
             let gathered = policy.learner.gather_masters(&watched.team.ranks);
-            gathered.map_err(|error| checkpoint_error(Path::new("memory"), &error))
+            gathered.map_err(|error| checkpoint_error(Path::new("memory"), error))
         })
     }
 }
@@ -102,7 +102,7 @@ fn together<T>(
     let done = part(&mut watched);
     // What one rank cannot judge alone has ended the others as well.
     let is_shared = matches!(done, Ok(_) | Err(TrainerError::NotFinite { .. }))
-        || matches!(done, Err(TrainerError::Storage { .. }));
+        || matches!(done, Err(TrainerError::Storage { .. } | TrainerError::DiskFull { .. }));
     if let (false, Err(error)) = (is_shared, &done) {
         watched.lose(error.to_string());
     }
@@ -126,7 +126,7 @@ impl Trainer for RankedTrainer {
 
     fn publish(&mut self) -> Result<WeightHandle, TrainerError> {
         let version = self.version();
-        let published = self.shelf.publish(version, &self.model().parameters);
+        let published = self.weight_store.publish(version, &self.model().parameters);
         published.map_err(|error| device_error(version, &error))
     }
 
@@ -135,7 +135,7 @@ impl Trainer for RankedTrainer {
         together(pulse, Order::Save, |watched| {
             let notes = json!({"trainer": "ranks", "ranks": watched.team.size()});
             let saved = save_together(&policy.learner, &watched.team.ranks, Some((&notes, folder)));
-            saved.map(drop).map_err(|error| checkpoint_error(folder, &error))
+            saved.map(drop).map_err(|error| checkpoint_error(folder, error))
         })?;
         self.policy.save_model(folder)
     }
@@ -143,7 +143,7 @@ impl Trainer for RankedTrainer {
     fn restore(&mut self, folder: &Path) -> Result<PolicyVersion, TrainerError> {
         let Self { policy, pulse, .. } = self;
         let path = newest(folder)?;
-        let failed = |error: CheckpointError| checkpoint_error(&path, &error);
+        let failed = |error: CheckpointError| checkpoint_error(&path, error);
         // Opened and checked before anybody is told: a damaged one changes nothing.
         let plan = RestorePlan::open(&policy.learner, &path).map_err(failed)?;
         together(pulse, Order::Restore, |watched| {
@@ -162,14 +162,6 @@ impl Drop for RankedTrainer {
             // Whoever cannot be told notices the closed connection.
             let _ = watched.give(Order::End);
         }
-    }
-}
-
-/// What fails between ranks is not the disk's fault.
-fn checkpoint_error(path: &Path, error: &CheckpointError) -> TrainerError {
-    match error {
-        CheckpointError::Ranks(error) => rank_error(error),
-        error => storage(path, error.to_string()),
     }
 }
 

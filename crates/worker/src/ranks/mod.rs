@@ -32,4 +32,5 @@ pub use launch::{Launch, LaunchError, StoreHost, TOKEN};
 pub use leader::RankedTrainer;
 pub use roll::{RankProcess, Roll, RollState};
 pub use share::split;
+pub(crate) use step::rank_error;
 pub use team::{Deadlines, Team};

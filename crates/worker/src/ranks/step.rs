@@ -103,7 +103,7 @@ pub(super) fn sentences(ranks: &Ranks, own: &str) -> Result<Vec<String>, RankErr
     Ok(all.chunks(SENTENCE).map(read).collect())
 }
 
-pub(super) fn rank_error(error: &RankError) -> TrainerError {
+pub(crate) fn rank_error(error: &RankError) -> TrainerError {
     let reason = error.to_string();
     match error {
         RankError::Collective(_) => TrainerError::RankLost { reason },

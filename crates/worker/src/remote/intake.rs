@@ -12,8 +12,8 @@ use tokio::time::sleep;
 use super::Broker;
 use super::broker::is_no_group;
 use super::serve::Stage;
-use super::session::{GROUP, KEPT, Session};
-use super::wire::{Ask, MOST_REQUEST, Outcome, Reply, decode, encode};
+use super::session::{GROUP, KEPT, Kind, Session};
+use super::wire::{Ask, MOST_REQUEST, Outcome, Reply};
 use crate::generator::LocalGenerator;
 
 /// How long the intake waits in Redis, milliseconds.
@@ -155,22 +155,22 @@ pub(super) async fn work(
             Err(_) => sleep(PAUSE).await,
         }
     };
-    // Given up in the meantime, or half of it lost with Redis: the trainer has sent it again.
-    let Some(body) = body else { return forget(&floor, &job).await };
-    let outcome = match decode::<Ask>("a request", &body, MOST_REQUEST) {
-        Err(error) => Outcome::Refused { reason: error.to_string() },
-        Ok(ask) => {
-            let mut version = floor.version.subscribe();
-            let is_enough = |has: &Option<PolicyVersion>| has.is_some_and(|has| has >= ask.floor);
-            // Ends with weights, or when the request is claimed by another.
-            if version.wait_for(is_enough).await.is_err() {
-                return Ok(());
-            }
-            stage.send_replace(Stage::Writing);
-            Outcome::of(floor.local.generate(ask.request).await)?
-        }
+    // Given up in the meantime, or lost with Redis, or not the trainer's words: it misses what is not
+    // there any more, and sends it again.
+    let read = |body: Vec<u8>| floor.session.open::<Ask>(Kind::Request, &body, MOST_REQUEST).ok();
+    let Some(ask) = body.and_then(read).filter(|ask| ask.id == job.id) else {
+        return forget(&floor, &job).await;
     };
-    let reply = encode(&Reply { id: job.id.clone(), from: floor.own_name.clone(), outcome });
+    let mut version = floor.version.subscribe();
+    let is_enough = |has: &Option<PolicyVersion>| has.is_some_and(|has| has >= ask.floor);
+    // Ends with weights, or when the request is claimed by another.
+    if version.wait_for(is_enough).await.is_err() {
+        return Ok(());
+    }
+    stage.send_replace(Stage::Writing);
+    let outcome = Outcome::of(floor.local.generate(ask.request).await)?;
+    let reply = Reply { id: job.id.clone(), from: floor.own_name.clone(), outcome };
+    let reply = floor.session.seal(Kind::Answer, &reply);
     let answers = floor.session.answers();
     let mut add = redis::pipe();
     add.cmd("XADD").arg(&answers).arg("*").arg("reply").arg(reply).ignore();

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! engine --generate--> RedisGenerator ──XADD──► requests ──XREADGROUP──► serve() --> LocalGenerator
-//!                          ▲   clerk  ◄─XREAD── answers  ◄────XADD─────    │
+//!                          ▲   dispatcher ◄─XREAD── answers  ◄────XADD─────    │
 //!                          │     └──XACK, when the answer is in the trainer's hands
 //! engine --adopt--> WeightChannel ═══ c10d, never through Redis ═══► WeightMember
 //! ```
 //! The trainer's memory is the truth: it keeps every request until it has an answer, and whatever
 //! Redis has lost it sends again. A generator that dies leaves its requests unacknowledged; another
-//! claims them. Answers are told apart by the request's id, and the first good one counts.
+//! claims them. Answers are told apart by the request's id, and the first good one counts. All of it is
+//! signed with the session's token, which is not in Redis (`session.rs`).
 //!
 //! **Lag.** A request names the lowest version its tokens may have: what `adopt` had brought to all
 //! healthy generators when it was asked. A generator without it waits for its weights first; an
@@ -20,7 +21,8 @@
 //! Not here: who starts processes (`cli`), what the fleet's signs mean (`engine::fleet`).
 
 mod broker;
-mod clerk;
+mod dispatch;
+mod dispatcher;
 mod intake;
 mod serve;
 mod session;
@@ -84,7 +86,9 @@ impl RemoteError {
         match self {
             Self::Address { .. } => "write redis://HOST:PORT, or rediss://:PASSWORD@HOST:PORT",
             Self::Redis(_) => "see whether the server runs and the password is right",
-            Self::Session { .. } => "start all processes from the same build",
+            Self::Session { .. } => {
+                "start all processes from the same build and with the same SCALERL_TOKEN"
+            }
             Self::Channel(error) => error.hint(),
             Self::Generator(_) => "see what ended the generator, then start it again",
             Self::Thread(_) => "see how many processes and threads this user may have",

@@ -19,14 +19,15 @@ use std::time::{Duration, Instant};
 use redis::streams::StreamPendingCountReply;
 use redis::{RedisError, cmd, pipe};
 use scalerl_rollout::{Generator, GeneratorError, PolicyVersion, WeightHandle};
+use scalerl_torch::collective::Token;
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::broker::is_no_group;
 use super::intake::{Claims, Floor, Job, make_group, take_requests, work};
-use super::session::{Announcement, Found, GROUP, KEPT, Session, find, nonce};
-use super::wire::{Beat, encode};
+use super::session::{Announcement, Found, GROUP, KEPT, Kind, Session, find, nonce};
+use super::wire::Beat;
 use super::{Broker, RemoteError};
 use crate::channel::{Received, WeightMember};
 use crate::generator::LocalGenerator;
@@ -41,15 +42,16 @@ const LOOK: Duration = Duration::from_millis(500);
 /// What a generator process is made of.
 pub struct ServeSetup {
     pub broker: Broker,
-    /// The session's name, and what was found under it.
+    /// The session's name, its token, and what was found under them.
     pub name: String,
+    pub token: Token,
     pub announcement: Announcement,
     /// What this generator calls itself, and where it runs.
     pub own_name: String,
     pub host: String,
     /// Does the work.
     pub local: Arc<LocalGenerator>,
-    /// Brings the weights, onto the shelf that `local` takes them from.
+    /// Brings the weights, into the weight store that `local` takes them from.
     pub member: WeightMember,
     /// Most requests at once, whatever the trainer suggests.
     pub most_at_once: usize,
@@ -101,9 +103,9 @@ struct Held {
 
 /// Serves until the run is over or the trainer gone. An error means that this process cannot serve.
 pub async fn serve(setup: ServeSetup) -> Result<Served, RemoteError> {
-    let ServeSetup { broker, name, announcement, own_name, host, local, member, most_at_once } =
-        setup;
-    let session = Session::new(&name, &announcement.nonce);
+    let ServeSetup { broker, name, token, announcement, .. } = setup;
+    let ServeSetup { own_name, host, local, member, most_at_once, .. } = setup;
+    let session = Session::new(&name, &announcement.nonce, token);
     let (version, _) = watch::channel(None);
     let floor = Arc::new(Floor {
         consumer: format!("{own_name}-{}", nonce()),
@@ -167,7 +169,7 @@ fn listen(
                 Ok(Received::Weights(handle)) => {
                     let (done, adopted) = oneshot::channel();
                     let told = tell.blocking_send(News::Weights(handle, done));
-                    // The shelf keeps them until the ones after the next: not sooner.
+                    // The weight store keeps them until the ones after the next: not sooner.
                     let _ = adopted.blocking_recv();
                     told
                 }
@@ -279,12 +281,14 @@ impl Main {
         if Instant::now() >= self.heart.next {
             self.heart.next = Instant::now() + self.announcement.heartbeat;
             self.beat().await?;
-            return Ok(match find(&mut self.broker, &self.name).await? {
+            let token = self.floor.session.token().clone();
+            return Ok(match find(&mut self.broker, &self.name, &token).await? {
                 Found::Over { nonce } if nonce == self.announcement.nonce => Some(Ended::Over),
                 Found::Session(found) if found.nonce != self.announcement.nonce => {
                     Some(Ended::Replaced)
                 }
-                // Redis may have been restarted; the weights' thread knows when the trainer is gone.
+                // Redis may have been restarted, or somebody else has written there; the weights'
+                // thread knows when the trainer is gone.
                 _ => None,
             });
         }
@@ -341,7 +345,8 @@ impl Main {
         };
         let fleet = self.floor.session.fleet();
         let mut beating = pipe();
-        beating.cmd("HSET").arg(&fleet).arg(&self.floor.own_name).arg(encode(&beat)).ignore();
+        let sealed = self.floor.session.seal(Kind::SignOfLife, &beat);
+        beating.cmd("HSET").arg(&fleet).arg(&self.floor.own_name).arg(sealed).ignore();
         beating.cmd("EXPIRE").arg(&fleet).arg(KEPT.as_secs()).ignore();
         self.broker.ask_all::<()>(&beating).await
     }

@@ -1,25 +1,40 @@
-//! How processes of one run find each other: the trainer announces itself under a name, again and
-//! again, and whoever has Redis' address and that name can join. An announcement that nobody repeats
-//! is gone after a while; one that says the run is over sends everybody home.
+//! How processes of one run find each other and know each other's words.
+//!
+//! The trainer announces itself under a name, again and again, and whoever has Redis' address, that
+//! name and the session's token can join. An announcement that nobody repeats is gone after a while;
+//! one that says the run is over sends everybody home.
+//!
+//! The token is handed on by whoever starts processes and is never in Redis. Everything that is there
+//! is signed with it (HMAC-SHA-256): for its kind, the session's name and, beside the announcement,
+//! this start of the trainer. So whoever can write to Redis can lose messages and delay the run, but
+//! can say nothing in anybody's name, and what was said once cannot be said again elsewhere: answers
+//! carry the id of their request, and ids are never used twice.
+//!
+//! ```text
+//! 32 bytes of signature | JSON
+//! ```
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
 use redis::cmd;
-use scalerl_model::collective::Token;
+use scalerl_torch::collective::Token;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::wire::{MOST_ANNOUNCEMENT, decode, encode};
+use super::wire::{MOST_ANNOUNCEMENT, Unusable, decode, encode};
 use super::{Broker, RemoteError};
 
 /// Number of the format this release speaks.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// The one group that consumes requests.
 pub(super) const GROUP: &str = "generators";
 /// How long the keys of a session outlive a trainer that was killed.
 pub(super) const KEPT: Duration = Duration::from_hours(1);
 /// How long an announcement holds without being repeated.
 pub(super) const HOLDS: Duration = Duration::from_secs(20);
+/// Bytes of a signature.
+const SIGNATURE: usize = 32;
 
 /// What a trainer says of itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,10 +45,8 @@ pub struct Announcement {
     pub nonce: String,
     /// Nothing more is to be done.
     pub is_over: bool,
-    /// Where its weights are to be had.
+    /// Where its weights are to be had, with the session's token.
     pub weights: (String, u16),
-    /// What lets generators in there: whoever may read this session in Redis may join it.
-    pub token: Token,
     /// Requests that one generator should work on at once.
     pub requests_at_once: u32,
     /// Between two signs of life.
@@ -46,19 +59,13 @@ pub struct Announcement {
 
 impl Announcement {
     /// A new session.
-    pub fn new(
-        weights: (String, u16),
-        token: Token,
-        requests_at_once: u32,
-        material: serde_json::Value,
-    ) -> Self {
+    pub fn new(weights: (String, u16), requests_at_once: u32, material: serde_json::Value) -> Self {
         let defaults = super::RemoteOptions::default();
         Self {
             format: FORMAT,
             nonce: nonce(),
             is_over: false,
             weights,
-            token,
             requests_at_once,
             heartbeat: defaults.heartbeat,
             claim: defaults.claim,
@@ -73,15 +80,54 @@ pub(super) fn nonce() -> String {
     format!("{:016x}", RandomState::new().build_hasher().finish())
 }
 
-/// The keys of one start of one trainer.
+/// What a message is, which is part of its signature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Request,
+    Answer,
+    SignOfLife,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Request => "a request",
+            Self::Answer => "an answer",
+            Self::SignOfLife => "a sign of life",
+        }
+    }
+}
+
+/// The keys of one start of one trainer, and what signs there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Session {
     prefix: String,
+    token: Token,
 }
 
 impl Session {
-    pub(super) fn new(name: &str, nonce: &str) -> Self {
-        Self { prefix: format!("scalerl:{name}:{nonce}") }
+    pub(super) fn new(name: &str, nonce: &str, token: Token) -> Self {
+        Self { prefix: format!("scalerl:{name}:{nonce}"), token }
+    }
+
+    pub(super) fn token(&self) -> &Token {
+        &self.token
+    }
+
+    /// A message for Redis.
+    pub(super) fn seal(&self, kind: Kind, message: &impl Serialize) -> Vec<u8> {
+        seal(&self.token, kind.name(), &self.prefix, message)
+    }
+
+    /// A message out of Redis, if it is of this session and this kind. What is larger than `limit` is
+    /// not looked at.
+    pub(super) fn open<T: DeserializeOwned>(
+        &self,
+        kind: Kind,
+        bytes: &[u8],
+        limit: usize,
+    ) -> Result<T, Unusable> {
+        open(&self.token, (kind.name(), &self.prefix), bytes, limit)
     }
 
     /// A stream of ids, each in Redis until its answer is in the trainer's hands.
@@ -108,6 +154,32 @@ impl Session {
     }
 }
 
+/// `what` and `place` are what the signature is good for.
+fn seal(token: &Token, what: &str, place: &str, message: &impl Serialize) -> Vec<u8> {
+    let body = encode(message);
+    let mut sealed = token.sign(&[what, place], &body).to_vec();
+    sealed.extend(body);
+    sealed
+}
+
+fn open<T: DeserializeOwned>(
+    token: &Token,
+    (what, place): (&'static str, &str),
+    bytes: &[u8],
+    limit: usize,
+) -> Result<T, Unusable> {
+    if bytes.len() > limit + SIGNATURE {
+        return Err(Unusable::TooLarge { what, bytes: bytes.len(), limit });
+    }
+    let (signature, body) = bytes.split_at_checked(SIGNATURE).unwrap_or((&[], bytes));
+    if !token.has_signed(&[what, place], body, signature) {
+        return Err(Unusable::Unsigned { what });
+    }
+    decode(what, body)
+}
+
+const ANNOUNCEMENT: &str = "the announcement";
+
 fn key(name: &str) -> String {
     format!("scalerl:{name}:session")
 }
@@ -116,10 +188,12 @@ fn key(name: &str) -> String {
 pub(super) async fn announce(
     broker: &mut Broker,
     name: &str,
+    token: &Token,
     announcement: &Announcement,
 ) -> Result<(), RemoteError> {
+    let sealed = seal(token, ANNOUNCEMENT, name, announcement);
     let mut set = cmd("SET");
-    set.arg(key(name)).arg(encode(announcement)).arg("EX").arg(HOLDS.as_secs());
+    set.arg(key(name)).arg(sealed).arg("EX").arg(HOLDS.as_secs());
     Ok(broker.ask(&set).await?)
 }
 
@@ -127,6 +201,10 @@ pub(super) async fn announce(
 #[derive(Debug, Clone, PartialEq)]
 pub enum Found {
     Nothing,
+    /// Something that is not believed: of another token, another release, or nobody's.
+    Unusable {
+        reason: String,
+    },
     /// The last session has ended in order.
     Over {
         nonce: String,
@@ -135,17 +213,77 @@ pub enum Found {
 }
 
 /// Looks for a session.
-pub async fn find(broker: &mut Broker, name: &str) -> Result<Found, RemoteError> {
+pub async fn find(broker: &mut Broker, name: &str, token: &Token) -> Result<Found, RemoteError> {
     let bytes: Option<Vec<u8>> = broker.ask(cmd("GET").arg(key(name))).await?;
     let Some(bytes) = bytes else { return Ok(Found::Nothing) };
-    let bad = |reason: String| RemoteError::Session { name: name.to_owned(), reason };
-    let found: Announcement = decode("the announcement", &bytes, MOST_ANNOUNCEMENT)
-        .map_err(|error| bad(error.to_string()))?;
+    let found: Announcement = match open(token, (ANNOUNCEMENT, name), &bytes, MOST_ANNOUNCEMENT) {
+        Ok(found) => found,
+        Err(error) => return Ok(Found::Unusable { reason: error.to_string() }),
+    };
     if found.format != FORMAT {
-        return Err(bad(format!("format {}, this release speaks {FORMAT}", found.format)));
+        let reason = format!("format {}, this release speaks {FORMAT}", found.format);
+        return Ok(Found::Unusable { reason });
     }
     if found.is_over {
         return Ok(Found::Over { nonce: found.nonce });
     }
     Ok(Found::Session(Box::new(found)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LIMIT: usize = 1000;
+
+    fn session(name: &str, nonce: &str, token: &str) -> Session {
+        Session::new(name, nonce, Token::chosen(token).unwrap())
+    }
+
+    fn own() -> Session {
+        session("run", "1", "the token of this run")
+    }
+
+    #[test]
+    fn a_message_is_believed_in_its_own_session_as_what_it_is_and_nowhere_else() {
+        let sealed = own().seal(Kind::Answer, &[1, 2, 3]);
+        let opened = |by: &Session, kind| by.open::<Vec<u32>>(kind, &sealed, LIMIT);
+        assert_eq!(opened(&own(), Kind::Answer), Ok(vec![1, 2, 3]));
+        for (by, kind) in [
+            (own(), Kind::Request),
+            (session("run", "2", "the token of this run"), Kind::Answer),
+            (session("other", "1", "the token of this run"), Kind::Answer),
+            (session("run", "1", "the token of another"), Kind::Answer),
+        ] {
+            assert_eq!(opened(&by, kind), Err(Unusable::Unsigned { what: kind.name() }));
+        }
+    }
+
+    #[test]
+    fn what_is_too_large_is_not_looked_at() {
+        let sealed = own().seal(Kind::SignOfLife, &"x".repeat(LIMIT));
+        let error = own().open::<String>(Kind::SignOfLife, &sealed, LIMIT).unwrap_err();
+        assert!(matches!(error, Unusable::TooLarge { .. }), "{error}");
+        assert!(own().open::<String>(Kind::SignOfLife, &sealed, LIMIT + 2).is_ok());
+    }
+
+    proptest! {
+        /// Whatever somebody writes who does not know the token.
+        #[test]
+        fn nothing_unsigned_is_believed(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let opened = own().open::<serde_json::Value>(Kind::Answer, &bytes, LIMIT);
+            prop_assert_eq!(opened, Err(Unusable::Unsigned { what: "an answer" }));
+        }
+
+        #[test]
+        fn one_changed_byte_is_enough(place in any::<prop::sample::Index>(), with in any::<u8>()) {
+            let sealed = own().seal(Kind::Request, &"what is asked");
+            let mut changed = sealed.clone();
+            let place = place.index(changed.len());
+            changed[place] = with;
+            let opened = own().open::<String>(Kind::Request, &changed, LIMIT);
+            prop_assert_eq!(opened.is_ok(), changed == sealed);
+        }
+    }
 }

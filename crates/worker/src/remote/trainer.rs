@@ -6,14 +6,16 @@ use std::time::Duration;
 use scalerl_rollout::{
     Completion, Generator, GeneratorError, PolicyVersion, SampleRequest, WeightHandle,
 };
+use scalerl_torch::collective::Token;
 use tokio::task::JoinHandle;
 
-use super::clerk::{self, Desk};
+use super::dispatch::Dispatch;
+use super::dispatcher;
 use super::session::{Announcement, Session, announce};
 use super::wire::{Beat, MOST_REQUEST, encode};
 use super::{Broker, RemoteError};
 use crate::channel::{ChannelEvent, MemberStatus, WeightChannel};
-use crate::shelf::Shelf;
+use crate::weight_store::WeightStore;
 
 /// How often `adopt` looks who has the weights.
 const LOOK: Duration = Duration::from_millis(5);
@@ -37,63 +39,64 @@ pub struct Signs {
 
 /// Generates on whatever generators have joined. Lives in a tokio runtime.
 pub struct RedisGenerator {
-    desk: Arc<Desk>,
+    dispatch: Arc<Dispatch>,
     channel: Arc<WeightChannel>,
-    shelf: Arc<Shelf>,
+    weight_store: Arc<WeightStore>,
     broker: Broker,
     name: String,
+    session: Session,
     announcement: Announcement,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl RedisGenerator {
-    /// Announces a session under `name` and begins to serve it. Fails where Redis cannot be reached
-    /// now; what happens to it later is waited for.
+    /// Announces a session under `name` and begins to serve it, for whoever knows the token. Fails
+    /// where Redis cannot be reached now; what happens to it later is waited for.
     pub async fn open(
         mut broker: Broker,
-        name: &str,
+        (name, token): (&str, Token),
         announcement: Announcement,
         channel: WeightChannel,
-        shelf: Arc<Shelf>,
+        weight_store: Arc<WeightStore>,
     ) -> Result<Self, RemoteError> {
-        announce(&mut broker, name, &announcement).await?;
-        let session = Session::new(name, &announcement.nonce);
-        let desk = Arc::new(Desk::new(session));
-        let reader = tokio::spawn(clerk::read_answers(desk.clone(), broker.another()));
+        announce(&mut broker, name, &token, &announcement).await?;
+        let session = Session::new(name, &announcement.nonce, token);
+        let dispatch = Arc::new(Dispatch::new(session.clone()));
+        let reader = tokio::spawn(dispatcher::read_answers(dispatch.clone(), broker.another()));
         let own = (name.to_owned(), announcement.clone());
-        let clerk = tokio::spawn(clerk::keep(desk.clone(), broker.another(), own));
-        let (name, tasks) = (name.to_owned(), vec![reader, clerk]);
-        Ok(Self { desk, channel: Arc::new(channel), shelf, broker, name, announcement, tasks })
+        let dispatcher = tokio::spawn(dispatcher::keep(dispatch.clone(), broker.another(), own));
+        let (name, tasks) = (name.to_owned(), vec![reader, dispatcher]);
+        let channel = Arc::new(channel);
+        Ok(Self { dispatch, channel, weight_store, broker, name, session, announcement, tasks })
     }
 
     /// What can be seen of the fleet.
     pub fn signs(&self) -> Signs {
-        self.desk.note_events(self.channel.take_events());
-        let mut signs = self.desk.take_signs();
+        self.dispatch.note_events(self.channel.take_events());
+        let mut signs = self.dispatch.take_signs();
         signs.members = self.channel.members();
         signs
     }
 
     /// The policy that all healthy generators have.
     pub fn adopted(&self) -> PolicyVersion {
-        self.desk.floor()
+        self.dispatch.floor()
     }
 
     /// Requests without an answer.
     pub fn pending(&self) -> usize {
-        self.desk.pending()
+        self.dispatch.pending()
     }
 
     /// Tells all generators that the run is over, and takes its keys out of Redis.
     pub async fn close(&self) {
-        self.desk.close("the run is over");
+        self.dispatch.close("the run is over");
         self.tasks.iter().for_each(JoinHandle::abort);
         let over = Announcement { is_over: true, ..self.announcement.clone() };
         let mut broker = self.broker.another();
         // Where it cannot be said, the closed weight channel says it.
-        let _ = announce(&mut broker, &self.name, &over).await;
-        let session = Session::new(&self.name, &self.announcement.nonce);
-        let _ = broker.ask::<()>(redis::cmd("DEL").arg(&session.all()[..])).await;
+        let _ = announce(&mut broker, &self.name, self.session.token(), &over).await;
+        let _ = broker.ask::<()>(redis::cmd("DEL").arg(&self.session.all()[..])).await;
     }
 }
 
@@ -104,26 +107,26 @@ impl Generator for RedisGenerator {
             let reason = format!("{bytes} bytes, more than the {MOST_REQUEST} allowed");
             return Err(GeneratorError::Refused { reason });
         }
-        let mut place = self.desk.enter(request)?;
-        // Ends with an answer, with the desk, or by being dropped at the engine's deadline.
-        match place.answer().await {
+        let mut waiting = self.dispatch.enter(request)?;
+        // Ends with an answer, with the dispatch, or by being dropped at the engine's deadline.
+        match waiting.answer().await {
             Ok(answer) => answer,
-            Err(_) => Err(self.desk.gone()),
+            Err(_) => Err(self.dispatch.gone()),
         }
     }
 
     async fn adopt(&self, handle: &WeightHandle) -> Result<(), GeneratorError> {
         let version = handle.version;
-        let weights = self.shelf.take(handle);
+        let weights = self.weight_store.take(handle);
         let weights = weights
             .map_err(|error| GeneratorError::Weights { version, reason: error.to_string() })?;
-        self.desk.publish(version);
+        self.dispatch.publish(version);
         self.channel.publish(weights);
         // Ends when everybody who is not given up has them: the channel has deadlines for each. With
         // nobody there it is the engine's deadline that ends it.
         loop {
-            self.desk.note_events(self.channel.take_events());
-            if let Some(reason) = self.desk.broken() {
+            self.dispatch.note_events(self.channel.take_events());
+            if let Some(reason) = self.dispatch.broken() {
                 return Err(GeneratorError::Gone { reason });
             }
             if has_reached(&self.channel.members(), version) {
@@ -131,14 +134,14 @@ impl Generator for RedisGenerator {
             }
             tokio::time::sleep(LOOK).await;
         }
-        self.desk.adopt(version);
+        self.dispatch.adopt(version);
         Ok(())
     }
 }
 
 impl Drop for RedisGenerator {
     fn drop(&mut self) {
-        self.desk.close("it was closed");
+        self.dispatch.close("it was closed");
         self.tasks.iter().for_each(JoinHandle::abort);
     }
 }

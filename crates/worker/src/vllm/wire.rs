@@ -5,16 +5,13 @@
 //! changes nothing. Fields of an answer that are not needed are not looked at; those that are must
 //! fit together, or the answer is garbage.
 
-use scalerl_model::generate::{Sampling, Token};
-use scalerl_rollout::PolicyVersion;
+use scalerl_generate::{Sampling, Token};
+use scalerl_rollout::{LEAST_LOGPROB, PolicyVersion};
 use serde::{Deserialize, Serialize};
 
 use super::client::CallError;
 
 pub(super) const GENERATE: &str = "/inference/v1/generate";
-
-/// vLLM writes this for a log-prob it does not have.
-const NO_LOGPROB: f64 = -9999.0;
 
 /// Names weights: the version, and whose, so that a server that was restarted or belongs to
 /// another run is found out.
@@ -193,7 +190,8 @@ pub(super) fn read(body: &[u8], expected: Expected, labels: &Labels) -> Result<W
         },
     };
     let token = |((id, found), version): ((i64, LogProb), PolicyVersion)| {
-        let is_there = found.logprob.is_finite() && found.logprob > NO_LOGPROB;
+        // vLLM writes -9999 for a log-prob it does not have.
+        let is_there = found.logprob.is_finite() && found.logprob >= f64::from(LEAST_LOGPROB);
         // Rounding can leave a certain token a little above 0.
         let logprob = (is_there && found.logprob < 1e-3).then_some(found.logprob.min(0.0) as f32);
         let logprob = logprob.ok_or_else(|| garbage(format!("a log-prob of {}", found.logprob)));

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Result;
-use scalerl_model::tch::{Device, Kind};
 use scalerl_recipe::Recipe;
+use scalerl_torch::tch::{Device, Kind};
 use scalerl_worker::ranks::{Launch, Team, follow};
 
 use super::rank_deadlines;
@@ -22,7 +22,11 @@ pub(crate) fn run(
     let policy = match run.and_then(Policy::recorded) {
         Some(policy) => policy,
         // Rank 0 makes the same: one of them does, the others wait for it.
-        None => Policy::prepare(recipe, device)?,
+        None => match Policy::prepare(recipe, device)? {
+            Some(policy) => policy,
+            // Asked to stop, as rank 0 was, which says so.
+            None => return Ok(()),
+        },
     };
     let model = policy.load(Kind::Float, device)?;
     let team = Team::join(launch, device, rank_deadlines(recipe));

@@ -36,7 +36,7 @@ const LEAVE: Duration = Duration::from_secs(5);
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Ended { name: String, reason: String },
-    Restarted { name: String },
+    Restarted { name: String, pid: u32 },
 }
 
 struct Generator {
@@ -181,8 +181,9 @@ impl Processes {
                 generator.started = Instant::now();
                 // Where that fails it is tried again after the pause.
                 if let Ok(child) = child {
+                    let pid = child.id();
                     generator.child = Some(child);
-                    fates.push(Fate::Restarted { name });
+                    fates.push(Fate::Restarted { name, pid });
                 }
             }
         }

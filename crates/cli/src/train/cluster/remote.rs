@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-use scalerl_model::collective::{Token, Transport};
-use scalerl_model::tch::Device;
+use anyhow::Result;
 use scalerl_recipe::Resolved;
-use scalerl_worker::Shelf;
+use scalerl_torch::collective::{Token, Transport};
+use scalerl_torch::tch::Device;
+use scalerl_worker::WeightStore;
 use scalerl_worker::channel::WeightChannel;
+use scalerl_worker::ranks::TOKEN;
 use scalerl_worker::remote::{Announcement, Broker, RedisGenerator, RemoteError, RemoteOptions};
 use serde::{Deserialize, Serialize};
 
@@ -38,9 +39,9 @@ pub(crate) async fn open(
     recipe: &Resolved,
     policy: &Policy,
     lead: &Lead,
-    name: &str,
+    (name, token): (&str, &Token),
     device: Device,
-    shelf: Arc<Shelf>,
+    weight_store: Arc<WeightStore>,
 ) -> Result<RedisGenerator> {
     let broker = Broker::new(&redis(recipe)?, RemoteOptions::default().reply).map_err(failed)?;
     // Other machines come by the launcher's address; without a launcher there are none.
@@ -52,16 +53,15 @@ pub(crate) async fn open(
     let is_sharing = lead.shared_gpus(device).is_some();
     let mut options = channel_options(recipe);
     options.transport = is_sharing.then_some(Transport::Gloo);
-    let token = Token::random().context("no random numbers")?;
-    let channel =
-        WeightChannel::open(&address, 0, &token, options).map_err(|e| failed(e.into()))?;
+    let channel = WeightChannel::open(&address, 0, token, options).map_err(|e| failed(e.into()))?;
     let policy = policy.everywhere()?;
     let material = serde_json::to_value(Recruit { recipe: recipe.to_toml(), policy, is_sharing })?;
     let at_once = requests_at_once(recipe, lead.generators);
-    let mut announcement = Announcement::new((address, channel.port()), token, at_once, material);
+    let mut announcement = Announcement::new((address, channel.port()), at_once, material);
     announcement.heartbeat = seconds(recipe.cluster.heartbeat_s);
     announcement.claim = seconds(recipe.cluster.dead_s);
-    RedisGenerator::open(broker, name, announcement, channel, shelf).await.map_err(failed)
+    let session = (name, token.clone());
+    RedisGenerator::open(broker, session, announcement, channel, weight_store).await.map_err(failed)
 }
 
 /// Starts the generators that nobody else starts.
@@ -69,7 +69,7 @@ pub(crate) fn start_generators(
     processes: &mut Processes,
     recipe: &Resolved,
     lead: &Lead,
-    name: &str,
+    (name, token): (&str, &Token),
     device: &str,
 ) -> Result<()> {
     let arguments = ["generator", "--name", name, "--device", device];
@@ -78,6 +78,7 @@ pub(crate) fn start_generators(
     let variables = vec![
         // Not among the arguments, which everybody on this machine can read.
         (REDIS.to_owned(), redis(recipe)?),
+        (TOKEN.to_owned(), token.secret().to_owned()),
         ("OMP_NUM_THREADS".to_owned(), threads.to_string()),
     ];
     let arguments = arguments.map(str::to_owned).to_vec();

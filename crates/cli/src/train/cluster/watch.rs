@@ -22,6 +22,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::processes::{Fate, Processes};
 use super::seconds;
 use crate::train::environment::now;
+use crate::train::live::is_round;
 use servers::ServerWatch;
 
 /// Between two looks at processes.
@@ -53,6 +54,8 @@ pub(crate) struct Watch {
     run: PathBuf,
     heartbeat: Duration,
     trouble: Option<String>,
+    /// Answers that were not used.
+    refused: u64,
 }
 
 impl Watch {
@@ -75,6 +78,7 @@ impl Watch {
             run,
             heartbeat: seconds(cluster.heartbeat_s),
             trouble: None,
+            refused: 0,
         }
     }
 
@@ -106,7 +110,7 @@ impl Watch {
         for fate in self.others.processes.look() {
             changes.extend(match fate {
                 Fate::Ended { name, reason } => self.fleet.ended(&name, &reason),
-                Fate::Restarted { name } => self.fleet.restarted(&name, now),
+                Fate::Restarted { name, pid } => self.fleet.restarted(&name, pid, now),
             });
         }
         changes.extend(self.see_ranks());
@@ -153,8 +157,12 @@ impl Watch {
         }
         changes.extend(self.fleet.tick(now));
         for reason in signs.refused {
-            // A closed standard error must not end the run.
-            let _ = writeln!(std::io::stderr(), "an answer was not used: {reason}");
+            self.refused += 1;
+            if is_round(self.refused) {
+                let count = self.refused;
+                // A closed standard error must not end the run.
+                let _ = writeln!(std::io::stderr(), "answer number {count} not used: {reason}");
+            }
         }
         changes
     }

@@ -223,7 +223,7 @@ impl RestorePlan {
         let manifest = checked(path)?;
         let name = path.join(TENSORS);
         let file = map(&name)?;
-        let tensors = SafeTensors::deserialize(&file).map_err(|error| broken(&name, &error))?;
+        let tensors = SafeTensors::deserialize(&file).map_err(|error| broken(&name, error))?;
         let other =
             |problem: String| CheckpointError::OtherModel { path: path.to_path_buf(), problem };
         let layout = &learner.model.layout;
@@ -269,7 +269,7 @@ impl RestorePlan {
         for stretch in row.stretches(&range) {
             let name = format!("{section}.{}", layout[stretch.parameter].name);
             let path = self.path.join(TENSORS);
-            let source = tensors.tensor(&name).map_err(|error| broken(&path, &error))?;
+            let source = tensors.tensor(&name).map_err(|error| broken(&path, error))?;
             let [from, at, length] =
                 [stretch.from, stretch.at, stretch.length].map(|number| 4 * number as usize);
             bytes[at..at + length].copy_from_slice(&source.data()[from..from + length]);
@@ -288,7 +288,7 @@ pub fn restore_together(
     let _guard = tch::no_grad_guard();
     let row = Row::new(&learner.model.layout, ranks.size());
     let tensors = plan.map(|plan| SafeTensors::deserialize(&plan.file)).transpose();
-    let tensors = tensors.map_err(|error| broken(Path::new(TENSORS), &error))?;
+    let tensors = tensors.map_err(|error| broken(Path::new(TENSORS), error))?;
     for (index, section) in SECTIONS.into_iter().enumerate() {
         for (range, length) in stretches(row.part) {
             let mut everybody = Vec::new();
