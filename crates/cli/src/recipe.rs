@@ -4,7 +4,6 @@
 //! over each other, left to right, then `--set`.
 
 use std::io::Write;
-#[cfg(feature = "train")]
 use std::path::Path;
 
 use anyhow::Result;
@@ -88,7 +87,6 @@ fn load(sources: &[Source], set: &[String]) -> Result<Resolved> {
 }
 
 /// The recipe that a run keeps in its folder, with these overrides.
-#[cfg(feature = "train")]
 pub(crate) fn resolve_kept(path: &Path, set: &[String]) -> Result<Resolved> {
     let text = scalerl_files::read_to_string(path, scalerl_files::DOCUMENT)
         .map_err(|error| BadInput::new(format!("cannot read {}: {error}", path.display())))?;

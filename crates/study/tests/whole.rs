@@ -62,7 +62,7 @@ fn names(plan: &Plan) -> Vec<String> {
 fn verdicts_find_the_differences_that_were_put_in_and_no_others() {
     let folder = tempfile::tempdir().unwrap();
     let plan = plan(STUDY);
-    let analysis = Analysis::of(make(&plan, folder.path()), &names(&plan), plan.budget);
+    let analysis = Analysis::of(&make(&plan, folder.path()), &names(&plan), plan.budget);
     let verdict = |name: &str| {
         let variant = analysis.variants.iter().find(|variant| variant.name == name).unwrap();
         variant.comparison.unwrap()
@@ -88,7 +88,7 @@ fn a_difference_within_the_margin_between_seeds_is_none() {
     let plan = plan(&text);
     let mut records = make(&plan, folder.path());
     let verdict = |records: Vec<RunRecord>| {
-        let analysis = Analysis::of(records, &names(&plan), plan.budget);
+        let analysis = Analysis::of(&records, &names(&plan), plan.budget);
         let head = analysis.variants.iter().find(|variant| variant.name == "bf16-head").unwrap();
         head.comparison.unwrap()
     };
@@ -266,7 +266,7 @@ fn a_forecast_made_on_the_way_looks_at_the_end_of_the_budget() {
     .unwrap();
     let mut record = RunRecord::load(&path).unwrap();
     record.meta.variant = "base".into();
-    let analysis = Analysis::of(vec![record], &names(&plan), plan.budget);
+    let analysis = Analysis::of(&[record], &names(&plan), plan.budget);
     let run = &analysis.runs[0];
     assert_eq!(run.ending, None, "it has not ended");
     let prediction = run.prediction.unwrap();
@@ -278,7 +278,7 @@ fn a_forecast_made_on_the_way_looks_at_the_end_of_the_budget() {
 fn the_shared_ceiling_is_shared_by_those_that_have_it() {
     let folder = tempfile::tempdir().unwrap();
     let plan = plan(STUDY);
-    let analysis = Analysis::of(make(&plan, folder.path()), &names(&plan), plan.budget);
+    let analysis = Analysis::of(&make(&plan, folder.path()), &names(&plan), plan.budget);
     let of = |name: &str| analysis.variants.iter().find(|one| one.name == name).unwrap();
     assert!(of("bf16-head").shared.is_none());
     let steepness = of("ppo-off-policy").shared.as_ref().unwrap().steepness;
@@ -324,4 +324,26 @@ fn only_finished_runs_that_are_known_to_be_comparable_are_history() {
     assert_eq!(names, ["sooner", "later"], "the latest last");
     assert!(history::in_folder(folder.path(), &Provenance::default()).is_empty());
     assert!(history::in_folder(&folder.path().join("none"), &own).is_empty());
+}
+
+#[test]
+fn forecasts_of_a_study_learn_from_its_finished_runs_and_its_comparisons_do_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = plan(STUDY);
+    let mut records = make(&plan, folder.path());
+    let weights = |records: &[RunRecord]| -> Vec<f64> {
+        let analysis = Analysis::of(records, &names(&plan), plan.budget);
+        assert!(analysis.runs.iter().all(|run| run.whole.as_ref().unwrap().history.is_empty()));
+        assert!(analysis.variants.iter().all(|variant| variant.fit.history.is_empty()));
+        analysis.runs.iter().map(|run| run.prediction.unwrap().history_weight).collect()
+    };
+    assert!(weights(&records).iter().all(|weight| *weight == 0.0), "not known to be comparable");
+    for record in &mut records {
+        record.meta.provenance =
+            Provenance { model: Some("m".into()), evaluation: Some("e".into()) };
+    }
+    // Simulated runs of a seed start together, an hour after those of the seed before.
+    for (weight, record) in weights(&records).iter().zip(&records) {
+        assert_eq!(*weight > 0.3, record.meta.seed > 1, "{}: {weight}", record.name());
+    }
 }
