@@ -285,9 +285,9 @@ fn say(
 ) -> Result<()> {
     for Choice { section, key, value, why } in choices {
         let key = format!("{section}.{key}");
-        match why.is_empty() {
-            true => writeln!(out, "{key:29} {value}")?,
-            false => writeln!(out, "{key:29} {value}\n{:31}{why}", "")?,
+        writeln!(out, "{key:29} {value}")?;
+        if !why.is_empty() {
+            writeln!(out, "{:31}{why}", "")?;
         }
     }
     if is_estimated {

@@ -118,15 +118,12 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let record = destination.path().join("held_out.json");
     let problems = material::read(&recipe, &record)?;
     let policy = match Policy::recorded(destination.path()) {
-        Some(policy) => policy,
-        None => match Policy::prepare(&recipe, device)? {
-            Some(policy) => policy,
-            None => {
-                let line =
-                    "stopped in the warm-up, which is saved; the same command goes on with it";
-                return Ok(writeln!(out, "{line}")?);
-            }
-        },
+        Some(policy) => Some(policy),
+        None => Policy::prepare(&recipe, device)?,
+    };
+    let Some(policy) = policy else {
+        let line = "stopped in the warm-up, which is saved; the same command goes on with it";
+        return Ok(writeln!(out, "{line}")?);
     };
     let renderer = Renderer::load(&recipe, &policy.folder)?;
     let kept = problems.record.clone();

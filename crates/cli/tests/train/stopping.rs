@@ -83,7 +83,9 @@ fn stopped_at(mut command: Command, line: &str) -> Said {
     let mut err = String::new();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     loop {
-        let said = lines.next().unwrap_or_else(|| panic!("it ended before `{line}`: {err}"));
+        let Some(said) = lines.next() else {
+            panic!("it ended before `{line}`: {err}{:?}", child.wait_with_output());
+        };
         err.push_str(&(said.clone() + "\n"));
         if said.starts_with(line) {
             break;

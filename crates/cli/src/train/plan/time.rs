@@ -4,6 +4,7 @@
 //! suffice, else by a smaller model on the same device, scaled by operations per token. Either way it
 //! says which.
 
+use std::fmt::Write as _;
 use std::io::Write;
 
 use anyhow::Result;
@@ -130,7 +131,9 @@ fn cost(ends: &[(&'static str, Range)], question: &Question<'_>, hundred: Range)
             format!("between {} and {} device-hours", amount(hours[0]), amount(hours[1]));
         if let Some(price) = question.price_per_hour {
             let [least, most] = hours.map(|hours| hours * price);
-            text += &format!(" = {} to {} at {price} an hour", amount(least), amount(most));
+            let (least, most) = (amount(least), amount(most));
+            // Writing to a string does not fail.
+            let _ = write!(text, " = {least} to {most} at {price} an hour");
         }
         text
     };
