@@ -26,6 +26,7 @@ MAY_USE = {
     "engine": {"curve", "journal", "objective", "recipe", "rollout"},
     "board": {"curve", "journal"},
     "study": {"curve", "files", "journal", "recipe", "rollout"},
+    "report": {"board", "curve", "journal", "recipe", "rollout", "study"},
     "cli": None,  # connects everything
 }
 

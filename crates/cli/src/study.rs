@@ -14,22 +14,20 @@
 
 mod gpus;
 mod outcome;
-mod pages;
 mod show;
 mod supervise;
-mod tables;
 
 use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use scalerl_report::study::tables;
 use scalerl_study::{Plan, StudyError, StudyFile, state};
 
 use crate::failure::BadInput;
 use crate::forecast::output::say;
 use outcome::Study;
 use supervise::{Ended, Supervisor};
-pub(crate) use tables::pipes;
 
 /// Options of `scalerl study`.
 #[derive(Debug, clap::Args)]
@@ -154,6 +152,6 @@ fn program(args: &Args) -> Result<PathBuf> {
 
 fn dry_run(plan: &Plan, out: &mut dyn Write) -> Result<()> {
     writeln!(out, "{}: {}\n", plan.name, plan.description)?;
-    crate::forecast::table::write(out, &tables::planned(plan)?)?;
+    scalerl_report::table::write(out, &tables::planned(plan)?)?;
     Ok(())
 }

@@ -231,7 +231,7 @@ fn generator_device(named: &str, trainer: Device) -> Device {
 
 fn finish(end: &RunEnd, out: &mut dyn Write) -> Result<()> {
     let folder = end.folder.display();
-    let (reason, spent) = (live::reason(end.reason), live::held(end.ledger.device_hours()));
+    let (reason, spent) = (end.reason.description(), live::held(end.ledger.device_hours()));
     writeln!(out, "ended after step {}: {reason} ({spent})\n", end.version.0)?;
     if let Err(error) = crate::report::close(&end.folder, out) {
         // The run has ended as it should; a page that cannot be written does not change that.

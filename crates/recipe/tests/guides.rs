@@ -115,7 +115,11 @@ fn code_that_a_guide_quotes_stands_in_the_file_it_names() {
             assert!(lines.next().is_some_and(|fence| fence.starts_with("```")), "{name}: {path}");
             let quoted: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
             let source = fs::read_to_string(repository().join("crates").join(path)).unwrap();
-            assert!(source.contains(&quoted.join("\n")), "{name}: {path} has no\n{}", quoted.join("\n"));
+            assert!(
+                source.contains(&quoted.join("\n")),
+                "{name}: {path} has no\n{}",
+                quoted.join("\n")
+            );
             seen += 1;
         }
     }

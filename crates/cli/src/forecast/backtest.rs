@@ -9,10 +9,12 @@ use scalerl_board::{Block, Page, Section};
 use scalerl_curve::{Backtest, Compute, FitOptions, Rival, Verdict};
 use serde::Serialize;
 
-use super::fit::block_table;
 use super::options::{CurveOptions, positive};
-use super::runs::{Labels, Loaded, SkippedRun};
-use super::{figures, history, output, runs, table, words};
+use super::runs::{Loaded, SkippedRun};
+use super::{history, output, runs};
+use scalerl_report::figures::Labels;
+use scalerl_report::table::block_table;
+use scalerl_report::{figures, table, words};
 
 /// Options of `scalerl backtest`.
 #[derive(Debug, clap::Args)]

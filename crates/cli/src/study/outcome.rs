@@ -13,8 +13,9 @@ use scalerl_study::tuning::Sweep;
 use scalerl_study::{Job, Plan, Purpose, StudyError, Variant, export, is_of_sweep, summary};
 use serde::Serialize;
 
-use super::{pages, tables};
-use crate::forecast::{output, table};
+use crate::forecast::output;
+use scalerl_report::study::{pages, tables};
+use scalerl_report::table;
 
 /// A planned study and its folder.
 #[derive(Debug, Clone)]

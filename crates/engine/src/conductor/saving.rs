@@ -113,9 +113,10 @@ impl<G: Generator, S: TrainerHandle, P: PromptSource, R: Grader> Conductor<G, S,
         let folder = format!("checkpoints/step-{:06}", version.0);
         self.journal.write(What::Checkpoint { version, folder })?;
         let output = &self.settings.recipe.output;
-        let best = match output.keep_best {
-            true => self.checkpoints.best(&self.points)?.map(|best| best.version),
-            false => None,
+        let best = if output.keep_best {
+            self.checkpoints.best(&self.points)?.map(|best| best.version)
+        } else {
+            None
         };
         Ok(self.checkpoints.prune(output.keep_latest as usize, best)?)
     }

@@ -7,12 +7,11 @@ use scalerl_curve::{Backtest, Fit, FitOptions, Forecast};
 use scalerl_journal::EvaluationPoint;
 
 use super::{
-    axes,
     halftime::{HalfTime, too_few},
     story::Story,
     trace::{self, spread},
 };
-use crate::forecast::{figures, words};
+use crate::{figures, words};
 
 /// Forecast ahead by these factors.
 const AHEAD: [f64; 2] = [2.0, 10.0];
@@ -50,7 +49,7 @@ fn fitted(story: &Story, fit: &Fit) -> Vec<Block> {
             words::interval(forecast.value, forecast.low, forecast.high),
         ]
     });
-    let columns = [axes::label(story.axis), "times", "forecast"];
+    let columns = [story.axis.label(), "times", "forecast"];
     // Ten times ahead would press the measurements into a corner.
     let mut drawn = figures::run(&story.name, fit, &ahead[..1]);
     drawn.points = spread(&drawn.points, trace::MOST_BINS);
@@ -71,7 +70,7 @@ fn fitted(story: &Story, fit: &Fit) -> Vec<Block> {
 
 fn parameters(story: &Story, fit: &Fit) -> Vec<(String, String)> {
     let steepness = words::interval(fit.steepness.value, fit.steepness.low, fit.steepness.high);
-    let midpoint = format!("{} {}", words::computes(&fit.midpoint), axes::label(story.axis));
+    let midpoint = format!("{} {}", words::computes(&fit.midpoint), story.axis.label());
     let pairs = [
         ("ceiling", words::ceiling(&fit.ceiling)),
         ("steepness", steepness),
@@ -101,7 +100,7 @@ fn captions(story: &Story, subtitle: String) -> Captions {
     Captions {
         title: format!("Pass rate on {}", story.primary()),
         subtitle,
-        compute: axes::label(story.axis).to_owned(),
+        compute: story.axis.label().to_owned(),
         value: "pass rate".to_owned(),
         interval: "90 %".to_owned(),
     }
@@ -144,7 +143,7 @@ pub(crate) fn half_time_section(story: &Story, test: &Result<HalfTime, String>) 
         test.later_inside * 100.0,
         short(test.at.0),
         test.verdict,
-        label = axes::label(story.axis),
+        label = story.axis.label(),
     );
     let table = Table {
         caption: "Forecasts made at half of the compute, 90 % intervals for one measurement".into(),

@@ -1,9 +1,10 @@
 //! Plain text tables with aligned columns.
 
+use scalerl_board::{Block, Table};
 use std::io::{self, Write};
 
 /// Rows of cells; the first is the heading. Columns are left-aligned and two spaces apart.
-pub(crate) fn write(out: &mut dyn Write, rows: &[Vec<String>]) -> io::Result<()> {
+pub fn write(out: &mut dyn Write, rows: &[Vec<String>]) -> io::Result<()> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
@@ -24,8 +25,14 @@ pub(crate) fn write(out: &mut dyn Write, rows: &[Vec<String>]) -> io::Result<()>
 }
 
 /// A row from anything that prints.
-pub(crate) fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+pub fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(str::to_owned).to_vec()
+}
+
+/// A table whose first row is its heading.
+pub fn block_table(caption: &str, mut rows: Vec<Vec<String>>) -> Block {
+    let columns = rows.remove(0);
+    Block::Table(Table { caption: caption.to_owned(), columns, rows })
 }
 
 #[cfg(test)]

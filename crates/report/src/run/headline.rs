@@ -3,26 +3,25 @@
 
 use std::io::Write;
 
-use anyhow::Result;
 use scalerl_board::number::short;
-use scalerl_journal::{Axis, Ledger, StopReason};
+use scalerl_journal::{Axis, Ledger};
 use serde::Serialize;
 
 use super::{
-    Findings, axes,
+    Findings,
     compute::{percent, roles, share},
     forecasts::Checked,
     halftime::{HalfTime, off},
     story::{Session, State, Story, Warning},
 };
-use crate::forecast::table;
+use crate::table;
 
 /// Width of sentences in the terminal.
 const COLUMNS: usize = 96;
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
-pub(crate) struct Headline<'a> {
+pub struct Headline<'a> {
     run: &'a str,
     #[serde(flatten)]
     state: &'a State,
@@ -54,7 +53,7 @@ pub(crate) struct Headline<'a> {
 }
 
 impl<'a> Headline<'a> {
-    pub(crate) fn new(story: &'a Story, findings: &'a Findings) -> Self {
+    pub(super) fn new(story: &'a Story, findings: &'a Findings) -> Self {
         let mean = |of: fn(&super::story::StepRow) -> f64| mean(story.steps.iter().map(of));
         let ledger = &story.ledger;
         Self {
@@ -89,7 +88,7 @@ impl<'a> Headline<'a> {
     }
 
     /// The first line.
-    pub(crate) fn opening(&self) -> String {
+    pub fn opening(&self) -> String {
         format!(
             "{}: {} steps, {} device-hours, {}",
             self.run,
@@ -100,7 +99,7 @@ impl<'a> Headline<'a> {
     }
 
     /// Names and values, for the terminal and the page.
-    pub(crate) fn rows(&self) -> Vec<(String, String)> {
+    pub fn rows(&self) -> Vec<(String, String)> {
         let mut rows = vec![("pass rate", self.pass_rate())];
         rows.extend(self.half_time_rows());
         if self.device_hours > 0.0 {
@@ -173,7 +172,7 @@ impl<'a> Headline<'a> {
                 test.measured,
                 test.measured_error,
                 short(test.at.0),
-                axes::label(self.axis)
+                self.axis.label()
             ),
         )];
         let found =
@@ -208,7 +207,7 @@ impl<'a> Headline<'a> {
         parts.join(", ")
     }
 
-    pub(crate) fn write(&self, out: &mut dyn Write) -> Result<()> {
+    pub fn write(&self, out: &mut dyn Write) -> std::io::Result<()> {
         writeln!(out, "{}\n", self.opening())?;
         let rows: Vec<Vec<String>> =
             self.rows().into_iter().map(|(key, value)| vec![key, value]).collect();
@@ -253,21 +252,6 @@ fn state(state: &State) -> String {
         State::Running => "still running".to_owned(),
         State::Killed => "killed, or running on another machine: no end was recorded".to_owned(),
         State::Failed { error } => format!("failed: {error}"),
-        State::Ended { reason } => format!("ended: {}", why(*reason)),
-    }
-}
-
-fn why(reason: StopReason) -> &'static str {
-    match reason {
-        StopReason::Asked => "somebody asked",
-        StopReason::Steps => "the budget of optimizer steps is spent",
-        StopReason::DeviceHours => "the budget of device-hours is spent",
-        StopReason::WallHours => "the budget of hours by the clock is spent",
-        StopReason::Tokens => "the budget of tokens is spent",
-        StopReason::Target => "the target pass rate is reached",
-        StopReason::ForecastGain => "twice the compute is forecast to buy too little",
-        StopReason::Unstable => "a bad sign has lasted",
-        StopReason::NoPrompts => "every prompt is solved or excluded",
-        StopReason::NothingToLearn => "many batches in a row had nothing to teach",
+        State::Ended { reason } => format!("ended: {}", reason.description()),
     }
 }

@@ -8,7 +8,6 @@ use scalerl_board::{Block, Figure, Section, Table};
 use scalerl_journal::{EvaluationPoint, SetReport};
 
 use super::{
-    axes,
     story::{Evaluation, Story},
     trace::{self, spread},
 };
@@ -132,7 +131,7 @@ fn figure(story: &Story, title: &str, curves: Vec<(String, Vec<(f64, f64)>)>) ->
     Figure {
         title: title.to_owned(),
         subtitle: String::new(),
-        x: Axis::log(axes::label(story.axis)),
+        x: Axis::log(story.axis.label()),
         y: Axis::linear("pass rate"),
         layers,
     }

@@ -12,7 +12,7 @@ use scalerl_journal::{Axis, EvaluationPoint};
 use serde::Serialize;
 
 use super::story::Story;
-use crate::forecast::words;
+use crate::words;
 
 /// Share of the compute that is fitted.
 const HALF: f64 = 0.5;

@@ -8,8 +8,8 @@ use scalerl_curve::Verdict;
 use scalerl_journal::{EvaluationPoint, ForecastReport};
 use serde::Serialize;
 
-use super::{axes, story::Story, trace::spread};
-use crate::forecast::words;
+use super::{story::Story, trace::spread};
+use crate::words;
 
 /// Forecasts drawn; more would hide the points.
 const MOST_DRAWN: usize = 24;
@@ -136,7 +136,7 @@ fn figure(story: &Story, forecasts: &[Checked]) -> Figure {
     Figure {
         title: "What was forecast for twice the compute, and what came".to_owned(),
         subtitle: String::new(),
-        x: scalerl_board::chart::Axis::log(axes::label(axis)),
+        x: scalerl_board::chart::Axis::log(axis.label()),
         y: scalerl_board::chart::Axis::linear("pass rate"),
         layers: vec![
             Layer::Line(Line {
@@ -162,8 +162,7 @@ fn figure(story: &Story, forecasts: &[Checked]) -> Figure {
 
 fn table(story: &Story, forecasts: &[Checked]) -> Table {
     let axis = story.forecasts.first().map_or(story.axis, |report| report.axis);
-    let columns =
-        ["step", axes::label(axis), "forecast at 2×", "came", "error", "inside", "ceiling"];
+    let columns = ["step", axis.label(), "forecast at 2×", "came", "error", "inside", "ceiling"];
     let rows = spread(forecasts, MOST_ROWS).into_iter().map(|one| {
         let (value, low, high) = one.at_twice;
         let inside = match one.is_inside {

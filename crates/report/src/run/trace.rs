@@ -9,7 +9,7 @@ use scalerl_board::Figure;
 use scalerl_board::chart::{Axis, Band, Dot, Layer, Level, Line, Points, Role, Rule, Stroke, Tone};
 use scalerl_board::number::short;
 
-pub(crate) use crate::forecast::figures::spread;
+pub(crate) use crate::figures::spread;
 
 use super::story::Story;
 

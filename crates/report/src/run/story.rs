@@ -6,9 +6,8 @@
 //!
 //! Not here: fits (`halftime`, `curve`), drawing, words.
 
-use std::{collections::HashMap, error::Error as _, path::Path};
+use std::{collections::HashMap, path::Path};
 
-use anyhow::Result;
 use scalerl_journal::{
     Axis, BadSign, BatchReport, Checkpoint, Environment, EvaluationPoint, Event, Fate,
     ForecastReport, GroupReport, History, JournalError, Ledger, Reading, RunFolder, SetReport,
@@ -17,8 +16,6 @@ use scalerl_journal::{
 use scalerl_recipe::{Recipe, Resolved, Source};
 use scalerl_rollout::{GroupId, PolicyVersion, StepReport};
 use serde::Serialize;
-
-use crate::failure::BadInput;
 
 /// Everything that is known of a run.
 #[derive(Debug)]
@@ -143,19 +140,8 @@ pub(crate) struct Session {
 }
 
 impl Story {
-    /// Reads a folder. What is no run folder, or cannot be read, is bad input.
-    pub(crate) fn load(path: &Path, axis: Option<Axis>) -> Result<Self> {
-        if !path.is_dir() {
-            let message = format!("{}: no such folder", path.display());
-            return Err(BadInput::new(message).hint("give the folder of a run").into());
-        }
-        Self::read(path, axis).map_err(|error| {
-            let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-            BadInput::new(format!("{error}{cause}")).hint(error.hint()).into()
-        })
-    }
-
-    fn read(path: &Path, axis: Option<Axis>) -> Result<Self, JournalError> {
+    /// Reads a folder.
+    pub(crate) fn load(path: &Path, axis: Option<Axis>) -> Result<Self, JournalError> {
         let folder = RunFolder::open(path)?;
         let reading = Reading::load(path)?;
         let state = match reading.status() {

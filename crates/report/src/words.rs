@@ -7,7 +7,7 @@ use scalerl_curve::{
 };
 
 /// 0.612 [0.598, 0.634].
-pub(crate) fn interval(value: f64, low: f64, high: f64) -> String {
+pub fn interval(value: f64, low: f64, high: f64) -> String {
     format!("{value:.3} [{}, {}]", end(low), end(high))
 }
 
@@ -23,13 +23,13 @@ fn signed(estimate: &Estimate) -> String {
 }
 
 /// A compute with its interval in short numbers.
-pub(crate) fn computes(estimate: &Estimate<Compute>) -> String {
+pub fn computes(estimate: &Estimate<Compute>) -> String {
     let text = |compute: Compute| short(compute.0);
     format!("{} [{}, {}]", text(estimate.value), text(estimate.low), text(estimate.high))
 }
 
 /// Never a number alone where the data do not bound it.
-pub(crate) fn ceiling(ceiling: &Ceiling) -> String {
+pub fn ceiling(ceiling: &Ceiling) -> String {
     match ceiling.high {
         Some(high) => interval(ceiling.value, ceiling.low, high),
         None => format!("not bounded, at least {:.3}", ceiling.low),
@@ -37,13 +37,13 @@ pub(crate) fn ceiling(ceiling: &Ceiling) -> String {
 }
 
 /// The stop-or-scale line.
-pub(crate) fn gain(factor: f64, gain: &Estimate) -> String {
+pub fn gain(factor: f64, gain: &Estimate) -> String {
     let doubt = if gain.contains(0.0) { ", which may be nothing" } else { "" };
     format!("{factor}× more compute buys {}{doubt}.", signed(gain))
 }
 
 /// Whether more compute buys more than what was asked.
-pub(crate) fn more_compute(gains: &[MoreCompute]) -> Option<String> {
+pub fn more_compute(gains: &[MoreCompute]) -> Option<String> {
     let first = gains.first()?;
     let part = |gain: &MoreCompute| {
         let promise = match gain.promise {
@@ -58,7 +58,7 @@ pub(crate) fn more_compute(gains: &[MoreCompute]) -> Option<String> {
 }
 
 /// How long until the ceiling is bounded.
-pub(crate) fn wait(wait: &Wait, last: Compute, unit: &str) -> String {
+pub fn wait(wait: &Wait, last: Compute, unit: &str) -> String {
     let times =
         |compute: Compute| format!("{} {unit} ({}×)", short(compute.0), short(compute / last));
     match (wait.likely, wait.earliest) {
@@ -84,7 +84,7 @@ pub(crate) fn wait(wait: &Wait, last: Compute, unit: &str) -> String {
 }
 
 /// How far a target is.
-pub(crate) fn target(target: &Target, ceiling: &Ceiling, unit: &str) -> String {
+pub fn target(target: &Target, ceiling: &Ceiling, unit: &str) -> String {
     let short = |compute: Compute| short(compute.0);
     let bound = |end: Option<Compute>| end.map_or("never?".to_owned(), short);
     let range = format!("[{}, {}]", bound(target.low), bound(target.high));
@@ -106,7 +106,7 @@ pub(crate) fn target(target: &Target, ceiling: &Ceiling, unit: &str) -> String {
 }
 
 /// Notes of several runs: each once, with the run or the number of runs that have it.
-pub(crate) fn run_notes<'a>(runs: impl Iterator<Item = (&'a str, &'a [String])>) -> Vec<String> {
+pub fn run_notes<'a>(runs: impl Iterator<Item = (&'a str, &'a [String])>) -> Vec<String> {
     let mut counted: Vec<(&str, &str, usize)> = Vec::new();
     for (name, notes) in runs {
         for note in notes {
@@ -124,7 +124,7 @@ pub(crate) fn run_notes<'a>(runs: impl Iterator<Item = (&'a str, &'a [String])>)
 }
 
 /// A rival forecast from another seed.
-pub(crate) fn twin(twin: &Twin) -> String {
+pub fn twin(twin: &Twin) -> String {
     format!(
         "Its twin {} (same recipe, another seed) had {:.3} at {}.",
         twin.name,
@@ -134,7 +134,7 @@ pub(crate) fn twin(twin: &Twin) -> String {
 }
 
 /// What one evaluation can show.
-pub(crate) fn resolution(resolution: &Resolution) -> String {
+pub fn resolution(resolution: &Resolution) -> String {
     format!(
         "One evaluation of {} samples is known to ±{:.3} (90 %) by counting, ±{:.3} on fixed \
          prompts; two of them tell {:.3} apart.",
@@ -158,7 +158,7 @@ fn lead(a: &str, b: &str, lead: &Lead) -> String {
 }
 
 /// The comparison of two runs: the lead first, then its cause where the data tell.
-pub(crate) fn pair(a: &str, b: &str, pair: &Pair) -> String {
+pub fn pair(a: &str, b: &str, pair: &Pair) -> String {
     let leads = format!("Now, {}; {}.", lead(a, b, &pair.now), lead(a, b, &pair.ahead));
     format!("{leads} {}", cause(a, b, pair))
 }

@@ -6,9 +6,9 @@ use scalerl_board::plots::{self, Captions, Outcome};
 use scalerl_curve::Method;
 use scalerl_study::ledger::{CLOSE, NARROW, Row, Score};
 
-use crate::forecast::table::row;
-use crate::forecast::words;
-use crate::study::pipes;
+use crate::study::tables::pipes;
+use crate::table::row;
+use crate::words;
 
 /// One way of forecasting: its name and what it said of a run, with its interval where it has one.
 struct Way {
@@ -61,7 +61,7 @@ fn from_half(rows: &[Row]) -> Vec<&Row> {
     rows.iter().filter(|row| is_current(row) && row.is_from_half()).collect()
 }
 
-pub(crate) fn headlines(rows: &[Row]) -> Vec<String> {
+pub fn headlines(rows: &[Row]) -> Vec<String> {
     let line = |which: &str, rows: &[&Row]| {
         let score = Score::of(rows.iter().map(|row| row.error))?;
         let inside = rows.iter().filter(|row| row.inside).count();
@@ -99,7 +99,7 @@ pub(crate) fn headlines(rows: &[Row]) -> Vec<String> {
 }
 
 /// One row a method, for forecasts from half of the compute.
-pub(crate) fn methods(rows: &[Row]) -> Vec<Vec<String>> {
+pub fn methods(rows: &[Row]) -> Vec<Vec<String>> {
     method_rows(&from_half(rows))
 }
 
@@ -170,7 +170,7 @@ fn groups(rows: &[&Row]) -> Vec<Vec<String>> {
     lines
 }
 
-pub(crate) fn page(rows: &[Row], image: &str) -> String {
+pub fn page(rows: &[Row], image: &str) -> String {
     let mut text = String::from(
         "# Predictions\n\nMade by `scalerl predictions`; do not edit. For every run: the forecast \
          from the points of the first part of its compute, and what was measured at the end (mean \
@@ -264,7 +264,7 @@ fn short_commit(commit: &str) -> String {
     commit.chars().take(9).chain(mark.chars()).collect()
 }
 
-pub(crate) fn agreement(rows: &[Row]) -> scalerl_board::Figure {
+pub fn agreement(rows: &[Row]) -> scalerl_board::Figure {
     let chosen = from_half(rows);
     let outcomes = |is_chosen: &dyn Fn(&Row) -> bool| -> Vec<Outcome> {
         let outcome = |row: &&Row| Outcome {

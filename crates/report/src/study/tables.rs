@@ -2,34 +2,22 @@
 
 use std::fmt::Write as _;
 
-use anyhow::Result;
 use scalerl_board::number::short;
 use scalerl_curve::{Estimate, Separation};
-use scalerl_journal::Axis;
 use scalerl_study::analysis::{Analysis, Comparison, RunAnalysis, VariantAnalysis};
 use scalerl_study::margin::Spread;
 use scalerl_study::tuning::Sweep;
-use scalerl_study::{Budget, Plan};
+use scalerl_study::{Budget, Plan, StudyError};
 
-use crate::forecast::table::row;
-use crate::forecast::words;
+use crate::table::row;
+use crate::words;
 
 /// A difference in the end value that a study should be able to see.
 const WANTED: f64 = 0.02;
 const NOTHING: &str = "–";
 
-/// What compute is called, with its unit.
-pub(crate) fn axis_label(axis: Axis) -> &'static str {
-    match axis {
-        Axis::DeviceHours => "device-hours",
-        Axis::Tokens => "tokens generated",
-        Axis::Flops => "FLOPs",
-        Axis::Steps => "optimizer steps",
-    }
-}
-
-pub(crate) fn budget(budget: Budget) -> String {
-    format!("{} {}", short(budget.amount), axis_label(budget.axis))
+pub fn budget(budget: Budget) -> String {
+    format!("{} {}", short(budget.amount), budget.axis.label())
 }
 
 fn estimate(estimate: &Estimate) -> String {
@@ -37,7 +25,7 @@ fn estimate(estimate: &Estimate) -> String {
 }
 
 /// One row a variant.
-pub(crate) fn variants(analysis: &Analysis) -> Vec<Vec<String>> {
+pub fn variants(analysis: &Analysis) -> Vec<Vec<String>> {
     let shared = analysis.shared_ceiling.map_or(NOTHING.into(), |a| format!("{a:.3}"));
     let mut rows = vec![row([
         "variant",
@@ -75,7 +63,7 @@ fn variant(variant: &VariantAnalysis) -> Vec<String> {
 }
 
 /// One row a run: the forecast from its first half, and what came.
-pub(crate) fn forecasts(analysis: &Analysis) -> Vec<Vec<String>> {
+pub fn forecasts(analysis: &Analysis) -> Vec<Vec<String>> {
     let heading = [
         "run",
         "status",
@@ -115,7 +103,7 @@ fn forecast(run: &RunAnalysis) -> Vec<String> {
 }
 
 /// What the tables mean.
-pub(crate) fn sentences(analysis: &Analysis) -> Vec<String> {
+pub fn sentences(analysis: &Analysis) -> Vec<String> {
     let mut lines = Vec::new();
     let open = analysis.runs.iter().filter(|run| !run.record.meta.is_finished).count();
     if open > 0 {
@@ -212,7 +200,7 @@ fn power(analysis: &Analysis) -> Option<String> {
 }
 
 /// What each variant changes.
-pub(crate) fn changes(plan: &Plan) -> Vec<Vec<String>> {
+pub fn changes(plan: &Plan) -> Vec<Vec<String>> {
     let mut rows = vec![row(["variant", "key", "base", "here"])];
     for variant in &plan.variants {
         for one in &variant.differences {
@@ -228,7 +216,7 @@ pub(crate) fn changes(plan: &Plan) -> Vec<Vec<String>> {
 }
 
 /// What the sweeps tried and chose.
-pub(crate) fn sweeps(plan: &Plan, sweeps: &[(String, Sweep)]) -> Vec<Vec<String>> {
+pub fn sweeps(plan: &Plan, sweeps: &[(String, Sweep)]) -> Vec<Vec<String>> {
     let mut rows = vec![row(["variant", "key", "value", "end", "goes on"])];
     for (name, sweep) in sweeps {
         let Sweep::Chosen { value, tried } = sweep else { continue };
@@ -249,7 +237,7 @@ pub(crate) fn sweeps(plan: &Plan, sweeps: &[(String, Sweep)]) -> Vec<Vec<String>
 }
 
 /// The runs that a study would make.
-pub(crate) fn planned(plan: &Plan) -> Result<Vec<Vec<String>>> {
+pub fn planned(plan: &Plan) -> Result<Vec<Vec<String>>, StudyError> {
     let mut rows = vec![row(["run", "budget", "differs from the base in"])];
     for variant in &plan.variants {
         let keys: Vec<&str> = variant.differences.iter().map(|one| one.key.as_str()).collect();
@@ -261,7 +249,7 @@ pub(crate) fn planned(plan: &Plan) -> Result<Vec<Vec<String>>> {
 }
 
 /// `table.md`.
-pub(crate) fn markdown(plan: &Plan, analysis: &Analysis, found: &[(String, Sweep)]) -> String {
+pub fn markdown(plan: &Plan, analysis: &Analysis, found: &[(String, Sweep)]) -> String {
     let mut text = format!(
         "# {}\n\n{}\n\nEach run may spend {}. Intervals are 90 %; ends are means of the last three \
          evaluations with their sampling error.\n\n",
@@ -288,7 +276,7 @@ pub(crate) fn markdown(plan: &Plan, analysis: &Analysis, found: &[(String, Sweep
 }
 
 /// A Markdown table; the first row is its heading.
-pub(crate) fn pipes(rows: &[Vec<String>]) -> String {
+pub fn pipes(rows: &[Vec<String>]) -> String {
     let line = |cells: &[String]| {
         let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
         format!("| {} |\n", cells.join(" | "))

@@ -4,14 +4,21 @@ use scalerl_board::chart::Role;
 use scalerl_board::plots::{Captions, Ceiling, CurvePoint, Measured, Run, Slope, Window};
 use scalerl_curve::{Compute, Fit, Forecast, Series, SharedFit};
 
-use super::runs::Labels;
+/// What the axes of a figure are called.
+#[derive(Debug, Clone)]
+pub struct Labels {
+    /// Compute, with its unit.
+    pub compute: String,
+    /// What was measured.
+    pub value: String,
+}
 
 /// Places at which a curve is drawn.
 const SAMPLES: u32 = 120;
 /// Measurements drawn at most: more hide each other.
 const MOST_POINTS: usize = 2000;
 
-pub(crate) fn captions(labels: &Labels, title: &str, subtitle: String) -> Captions {
+pub fn captions(labels: &Labels, title: &str, subtitle: String) -> Captions {
     Captions {
         title: title.to_owned(),
         subtitle,
@@ -22,7 +29,7 @@ pub(crate) fn captions(labels: &Labels, title: &str, subtitle: String) -> Captio
 }
 
 /// Everything a figure shows of one fit, drawn as far as the farthest point or forecast.
-pub(crate) fn run(name: &str, fit: &Fit, forecasts: &[Forecast]) -> Run {
+pub fn run(name: &str, fit: &Fit, forecasts: &[Forecast]) -> Run {
     let last = fit.last_compute();
     let left_out = fit.left_out.iter().map(|point| {
         let role = if point.compute > last { Role::HeldOut } else { Role::LeftOut };
@@ -48,7 +55,7 @@ pub(crate) fn run(name: &str, fit: &Fit, forecasts: &[Forecast]) -> Run {
 }
 
 /// The leave-one-out line of one run.
-pub(crate) fn slope(name: &str, shared: &SharedFit) -> Slope {
+pub fn slope(name: &str, shared: &SharedFit) -> Slope {
     let law = shared.law;
     Slope {
         name: name.to_owned(),
@@ -59,12 +66,12 @@ pub(crate) fn slope(name: &str, shared: &SharedFit) -> Slope {
 }
 
 /// What was forecast from the first part of a run, drawn to its end.
-pub(crate) fn window(name: String, fit: &Fit, end: Compute) -> Window {
+pub fn window(name: String, fit: &Fit, end: Compute) -> Window {
     Window { name, fitted_until: fit.last_compute().0, curve: curve(fit, end) }
 }
 
 /// The measurements of a whole run.
-pub(crate) fn measured(series: &Series) -> Vec<Measured> {
+pub fn measured(series: &Series) -> Vec<Measured> {
     let point = |p: &scalerl_curve::Point| Measured {
         compute: p.compute.0,
         value: p.value,
@@ -87,7 +94,7 @@ fn curve(fit: &Fit, end: Compute) -> Vec<CurvePoint> {
 }
 
 /// At most `most` of the items, evenly spread, first and last among them.
-pub(crate) fn spread<T: Clone>(items: &[T], most: usize) -> Vec<T> {
+pub fn spread<T: Clone>(items: &[T], most: usize) -> Vec<T> {
     if items.len() <= most || most < 2 {
         return items.to_vec();
     }

@@ -7,20 +7,18 @@ use scalerl_study::analysis::{Analysis, RunAnalysis};
 use scalerl_study::tuning::Sweep;
 
 use super::tables;
-use crate::forecast::figures;
-use crate::forecast::fit::block_table;
-use crate::forecast::runs::Labels;
+use crate::figures;
+use crate::figures::Labels;
+use crate::table::block_table;
 
 fn captions(plan: &Plan, title: &str, subtitle: String) -> Captions {
-    let labels = Labels {
-        compute: tables::axis_label(plan.budget.axis).to_owned(),
-        value: "pass rate".to_owned(),
-    };
+    let labels =
+        Labels { compute: plan.budget.axis.label().to_owned(), value: "pass rate".to_owned() };
     figures::captions(&labels, title, subtitle)
 }
 
 /// All variants: fitted on the first half, extrapolated, later points drawn apart.
-pub(crate) fn curves(plan: &Plan, analysis: &Analysis) -> Option<Figure> {
+pub fn curves(plan: &Plan, analysis: &Analysis) -> Option<Figure> {
     let drawn: Vec<plots::Run> = analysis
         .variants
         .iter()
@@ -39,7 +37,7 @@ pub(crate) fn curves(plan: &Plan, analysis: &Analysis) -> Option<Figure> {
 }
 
 /// The leave-one-out plot at the shared ceiling.
-pub(crate) fn slopes(plan: &Plan, analysis: &Analysis) -> Option<Figure> {
+pub fn slopes(plan: &Plan, analysis: &Analysis) -> Option<Figure> {
     let slopes: Vec<plots::Slope> = analysis
         .variants
         .iter()
@@ -83,7 +81,7 @@ fn run_figure(plan: &Plan, run: &RunAnalysis) -> Option<Block> {
 }
 
 /// `report.html`.
-pub(crate) fn page(plan: &Plan, analysis: &Analysis, found: &[(String, Sweep)]) -> Page {
+pub fn page(plan: &Plan, analysis: &Analysis, found: &[(String, Sweep)]) -> Page {
     let section = |heading: &str, blocks: Vec<Block>| Section { heading: heading.into(), blocks };
     let mut sections =
         vec![section("What came out", vec![Block::Headlines(tables::sentences(analysis))])];
