@@ -77,7 +77,7 @@ mod tests {
     use scalerl_rollout::AnswerEnd;
 
     fn tokenizer() -> Arc<Tokenizer> {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/tiny_chat");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../model/testdata/tiny_chat");
         Arc::new(Tokenizer::load(folder.as_ref()).unwrap())
     }
 

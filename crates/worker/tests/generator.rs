@@ -114,7 +114,7 @@ async fn weights_it_cannot_take_leave_it_as_it_was() {
     let nowhere = WeightHandle { version: PolicyVersion(3), location: "weight_store:9".into() };
     let error = generator.adopt(&nowhere).await.unwrap_err();
     assert!(
-        error.to_string().contains("weight_store:9 of v3 is not on the weight_store"),
+        error.to_string().contains("weight_store:9 of v3 is not in the weight store"),
         "{error}"
     );
     let few = weight_store.publish(PolicyVersion(4), &model(2).parameters[..3]).unwrap();
