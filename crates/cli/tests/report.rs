@@ -189,7 +189,7 @@ fn completions_cannot_reach_out_of_their_place_and_what_was_put_in_is_marked() {
     let marks: Vec<String> =
         document.descendants().filter(|node| node.has_tag_name("mark")).map(text).collect();
     assert!(!marks.is_empty() && marks.iter().all(|mark| mark == PHRASE), "{marks:?}");
-    let known = ["class", "tabindex", "title", "id", "href", "scope", "aria-label"];
+    let known = ["class", "tabindex", "title", "id", "href", "scope", "role", "aria-label"];
     let outside = document.descendants().filter(|node| {
         node.is_element() && !node.ancestors().any(|above| above.has_tag_name("svg"))
     });
