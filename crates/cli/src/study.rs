@@ -7,13 +7,15 @@
 //!   runs/NAME/            ordinary run folders          recipes/NAME.toml   what each was given
 //!   logs/NAME.log         what its process said         study.json          where everything stands
 //!   table.md  study.csv  curves.png  slopes.png  report.html                what came out
-//!   points.csv  runs.jsonl                              the small files worth committing
+//!   points.csv  runs.jsonl  race.jsonl                  the small files worth committing
 //! ```
 //!
-//! Everything in OUT but `runs/` and `logs/` is made from the run folders and can be made again.
+//! Everything in OUT but `runs/`, `logs/` and `race.jsonl` (what a race has decided) is made from the
+//! run folders and can be made again.
 
 mod gpus;
 mod outcome;
+mod race;
 mod show;
 mod supervise;
 
@@ -22,11 +24,13 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use scalerl_report::study::tables;
+use scalerl_study::race::{Limits, USUAL_LIMITS};
 use scalerl_study::{Plan, StudyError, StudyFile, state};
 
 use crate::failure::BadInput;
 use crate::forecast::output::say;
 use outcome::Study;
+use race::Race;
 use supervise::{Ended, Supervisor};
 
 /// Options of `scalerl study`.
@@ -43,6 +47,15 @@ pub(crate) struct Args {
     /// Runs at the same time. More than one on a device makes its times incomparable.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     jobs: u32,
+    /// Pause variants at rungs of compute while little is expected to be lost without them.
+    #[arg(long, conflicts_with = "only")]
+    race: bool,
+    /// The expected loss, in pass rate, up to which variants are paused.
+    #[arg(long, value_name = "LOSS", requires = "race", default_value_t = USUAL_LIMITS.pause, value_parser = loss)]
+    race_loss: f64,
+    /// Spend what the race saves on more seeds of the variants that went on.
+    #[arg(long, requires = "race")]
+    add_seeds: bool,
     /// Folder of the study. Default: runs/STUDY.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -55,6 +68,13 @@ pub(crate) struct Args {
     /// Program that is run as `PROGRAM train …` instead of this one.
     #[arg(long, hide = true)]
     program: Option<PathBuf>,
+}
+
+/// Between nothing and all there is.
+fn loss(text: &str) -> Result<f64, String> {
+    let loss: f64 = text.parse().map_err(|_| "is not a number".to_owned())?;
+    let is_usable = (0.0..=0.2).contains(&loss);
+    is_usable.then_some(loss).ok_or_else(|| "a pass rate between 0 and 0.2".into())
 }
 
 pub(crate) fn bad_input(error: &StudyError) -> BadInput {
@@ -82,10 +102,30 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         say("note: the budget is device-time, and runs that share a device slow each other down");
     }
     study.prepare()?;
-    let ended = Supervisor::new(&study, &chosen, program, args.jobs as usize)?.run()?;
+    let race = race(args, &study)?;
+    let ended = Supervisor::new(&study, &chosen, program, args.jobs as usize, race)?.run()?;
     let analysis = study.refresh()?;
     study.print(&analysis, out)?;
     finish(&study, args, &ended)
+}
+
+/// The race that was asked for. One that was begun, and is not asked for now, is run to its end.
+fn race<'a>(args: &Args, study: &'a Study) -> Result<Option<Race<'a>>> {
+    if !args.race {
+        let decisions = study.decisions().map_err(|error| bad_input(&error))?;
+        if decisions.last().is_some_and(|last| last.variants.iter().any(|one| !one.is_kept)) {
+            say("note: this study was raced; without --race its paused runs go on to their end");
+        }
+        return Ok(None);
+    }
+    // Coming back takes as much more than pausing as in the limits that were chosen.
+    let back = args.race_loss * USUAL_LIMITS.back / USUAL_LIMITS.pause;
+    let wanted = race::Wanted {
+        limits: Limits { pause: args.race_loss, back },
+        adds_seeds: args.add_seeds,
+        library: crate::history::usual_file().ok(),
+    };
+    Ok(Some(Race::open(study, &study.plan, wanted).map_err(|error| bad_input(&error))?))
 }
 
 /// What is wrong with points that were kept is wrong with the input.
@@ -101,7 +141,9 @@ fn finish(study: &Study, args: &Args, ended: &Ended) -> Result<()> {
     say(&format!("wrote {}", study.folder.join("report.html").display()));
     if ended.was_stopped {
         let folder = study.folder.display();
-        say(&format!("stopped; go on with: scalerl study {} --resume --out {folder}", args.study));
+        let race = if args.race { " --race" } else { "" };
+        let study = &args.study;
+        say(&format!("stopped; go on with: scalerl study {study} --resume{race} --out {folder}"));
     }
     if ended.failures.is_empty() {
         return Ok(());

@@ -208,6 +208,26 @@ impl Fit {
         self.predictor.forecast(computes).map(|value| self.range.from_unit(value))
     }
 
+    /// The chance that the curve's mean over `computes`, of which there must be one, lies below each
+    /// of `values`: to about 0.001, for many values.
+    ///
+    /// ```
+    /// use scalerl_curve::{Compute, FitOptions, Point, Series, fit};
+    /// let value = |i: u32| 0.7 - 0.4 / (1.0 + f64::from(i) / 8.0);
+    /// let points = (1..=30).map(|i| Point::new(Compute(f64::from(i)), value(i)));
+    /// let run = fit(&Series::try_new(points.collect()).unwrap(), &FitOptions::default()).unwrap();
+    /// let chances = run.chances_below(&[Compute(40.0)], &[0.5, 0.9]);
+    /// assert!(chances[0] < 0.01 && chances[1] > 0.99);
+    /// ```
+    pub fn chances_below(&self, computes: &[Compute], values: &[f64]) -> Vec<f64> {
+        let curve = match &self.predictor {
+            Predictor::Mixture(posterior) => posterior.at(computes, 0.0),
+            other => other.curve_at(other.forecast(computes).at),
+        }
+        .light();
+        values.iter().map(|value| curve.cdf(self.range.to_unit(*value))).collect()
+    }
+
     /// Values at many computes, as a figure needs them: to about 0.0005.
     pub fn curve(&self, computes: impl IntoIterator<Item = Compute>) -> Vec<Forecast> {
         let light = self.predictor.light();

@@ -89,7 +89,9 @@ pub struct VariantAnalysis {
     pub shared: Option<SharedFit>,
     /// The mean end of its runs.
     pub end: Option<MeanEnd>,
-    /// Against the base; `None` for the base itself.
+    /// Has a race paused some of its runs? What is known of it is a part, and gets no verdict.
+    pub is_paused: bool,
+    /// Against the base; `None` for the base itself, and where one of the two is paused.
     pub comparison: Option<Comparison>,
 }
 
@@ -146,10 +148,18 @@ impl Analysis {
         analysis
     }
 
+    /// What a difference between the ends of two variants must exceed.
+    pub fn end_margin(&self, a: &VariantAnalysis, b: &VariantAnalysis) -> f64 {
+        end_margin(a, b, self.margins.end)
+    }
+
     /// Each variant against the base by their curves alone.
     fn pairs(&self, base: Option<usize>) -> Vec<Option<Pair>> {
         let with_base = |(index, variant): (usize, &VariantAnalysis)| {
             let base = &self.variants[base.filter(|base| *base != index)?];
+            if variant.is_paused || base.is_paused {
+                return None;
+            }
             let (one, other) = ((&variant.series, &variant.fit), (&base.series, &base.fit));
             compare(one, other, &FitOptions::default()).ok()
         };
@@ -164,7 +174,8 @@ impl Analysis {
         let sharing: Vec<usize> = (0..self.variants.len())
             .filter(|index| {
                 let runs = (self.variants[*index].runs, base_runs);
-                !pairs[*index].is_some_and(|pair| has_own_ceiling(&pair, &margins, runs))
+                !self.variants[*index].is_paused
+                    && !pairs[*index].is_some_and(|pair| has_own_ceiling(&pair, &margins, runs))
             })
             .collect();
         let fits: Vec<(&Series, &Fit)> = sharing
@@ -302,6 +313,7 @@ impl VariantAnalysis {
             half,
             shared: None,
             end,
+            is_paused: runs.iter().any(|run| run.record.is_paused()),
             comparison: None,
         })
     }
@@ -345,17 +357,22 @@ impl Comparison {
     }
 }
 
-/// The spread between seeds has the sampling noise in it; where seeds agree by luck, the noise
-/// alone is the least that can be said.
 fn end_difference(
     variant: &VariantAnalysis,
     base: &VariantAnalysis,
     spread: Option<Spread>,
 ) -> Option<Estimate> {
     let (a, b) = (variant.end?, base.end?);
-    let sampling = NORMAL_95 * a.error.hypot(b.error);
-    let between = spread.map_or(0.0, |spread| spread.margin(a.runs, b.runs));
-    let half_width = sampling.max(between);
+    let half_width = end_margin(variant, base, spread);
     let value = a.value - b.value;
     Some(Estimate { value, low: value - half_width, high: value + half_width })
+}
+
+/// The spread between seeds has the sampling noise in it; where seeds agree by luck, the noise
+/// alone is the least that can be said. A variant that has not ended counts as one run.
+fn end_margin(a: &VariantAnalysis, b: &VariantAnalysis, spread: Option<Spread>) -> f64 {
+    let error = |one: &VariantAnalysis| one.end.map_or(0.0, |end| end.error);
+    let runs = |one: &VariantAnalysis| one.end.map_or(1, |end| end.runs);
+    let sampling = NORMAL_95 * error(a).hypot(error(b));
+    sampling.max(spread.map_or(0.0, |spread| spread.margin(runs(a), runs(b))))
 }

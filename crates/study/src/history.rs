@@ -4,14 +4,15 @@
 //! same evaluation ([`Provenance`]), and that had ended by then. The latest count, as many as
 //! `curve` uses.
 //!
-//! Not here: what they teach (`curve::history`), libraries (`journal`).
+//! Not here: what they teach (`curve::history`), how libraries are kept (`journal`).
 
 use std::{fs, path::Path};
 
 use rayon::prelude::*;
 use scalerl_curve::{HistoryEntry, Provenance, latest};
-use scalerl_journal::Reading;
+use scalerl_journal::{Library, Reading};
 
+use crate::StudyError;
 use crate::record::{RunRecord, is_run};
 
 /// A finished run that later ones may learn from.
@@ -45,6 +46,21 @@ pub(crate) fn known_at(
         .filter(|one| one.entry.provenance.is_known_same(&record.meta.provenance))
         .map(|one| one.entry.clone());
     latest(known.collect())
+}
+
+/// What a run in a folder of runs can learn from, the latest last: the finished runs there, and those
+/// of a library.
+pub fn gather(
+    runs: &Path,
+    library: Option<&Path>,
+    own: &Provenance,
+) -> Result<Vec<HistoryEntry>, StudyError> {
+    let mut entries = in_folder(runs, own);
+    if let Some(library) = library {
+        let kept = Library::new(library).entries()?;
+        entries.extend(kept.into_iter().filter(|entry| entry.provenance.is_known_same(own)));
+    }
+    Ok(latest(entries))
 }
 
 /// The finished runs in a folder of run folders that a run of `own` provenance can learn from, the

@@ -26,6 +26,7 @@ pub mod ledger;
 pub mod margin;
 mod plan;
 pub mod prediction;
+pub mod race;
 pub mod record;
 pub mod shipped;
 pub mod state;

@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{StudyError, plan::is_of_sweep, state::State};
 
+/// The status of a run that a race has paused.
+const PAUSED: &str = "paused";
+
 /// One run, as far as it has come.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunRecord {
@@ -196,6 +199,16 @@ impl RunRecord {
         let RunMeta { study, variant, run, .. } = &self.meta;
         let is_shared = !variant.is_empty() && !is_of_sweep(run);
         is_shared.then(|| format!("{study}/{variant}"))
+    }
+
+    /// Marks a run that a race has paused.
+    pub fn pause(&mut self) {
+        PAUSED.clone_into(&mut self.meta.status);
+    }
+
+    /// Did a race pause it?
+    pub fn is_paused(&self) -> bool {
+        self.meta.status == PAUSED
     }
 
     /// Study and run.

@@ -66,6 +66,8 @@ pub struct Glance {
     pub step: u64,
     /// Share of its budget that is spent, at most 1; 1 when finished.
     pub share: f64,
+    /// Share of the way to the curve's end at the last evaluation; 1 when finished, and only then.
+    pub measured_share: f64,
     /// The last evaluation of the primary set.
     pub pass_rate: Option<f64>,
     /// Evaluations so far.
@@ -80,6 +82,7 @@ pub fn glance(folder: &Path, budget: Budget) -> Result<Glance, StudyError> {
         state: State::Waiting,
         step: 0,
         share: 0.0,
+        measured_share: 0.0,
         pass_rate: None,
         points: 0,
         is_under_way: false,
@@ -111,8 +114,15 @@ pub fn glance(folder: &Path, budget: Budget) -> Result<Glance, StudyError> {
     }
     glance.step = step.or_else(|| points.last().map(|point| point.step)).unwrap_or(0);
     glance.share = ledger.map_or(0.0, |ledger| share(&ledger, glance.step, budget));
+    let measured = match (budget.axis, points.last()) {
+        (_, None) => 0.0,
+        // A budget of device-time counts evaluations, a curve does not: what was spent stands for it.
+        (Axis::DeviceHours, Some(_)) => glance.share,
+        (axis, Some(last)) => last.compute(axis) / budget.amount,
+    };
+    glance.measured_share = measured.min(1.0 - f64::EPSILON);
     if glance.state.is_finished() {
-        glance.share = 1.0;
+        (glance.share, glance.measured_share) = (1.0, 1.0);
     }
     Ok(glance)
 }
@@ -127,7 +137,7 @@ fn share(ledger: &Ledger, step: u64, budget: Budget) -> f64 {
     (spent / budget.amount).clamp(0.0, 1.0)
 }
 
-fn points_so_far(run: &RunFolder) -> Result<Vec<EvaluationPoint>, StudyError> {
+pub(crate) fn points_so_far(run: &RunFolder) -> Result<Vec<EvaluationPoint>, StudyError> {
     let path = run.points(None);
     let text = match scalerl_files::read_to_string(&path, scalerl_files::TABLE) {
         Ok(text) => text,

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use scalerl_board::{Size, save};
 use scalerl_study::analysis::Analysis;
+use scalerl_study::race::{Decision, RaceLog, RaceReport};
 use scalerl_study::record::{RunRecord, is_run};
 use scalerl_study::state::{Glance, glance};
 use scalerl_study::tuning::Sweep;
@@ -14,7 +15,7 @@ use scalerl_study::{Job, Plan, Purpose, StudyError, Variant, export, is_of_sweep
 use serde::Serialize;
 
 use crate::forecast::output;
-use scalerl_report::study::{pages, tables};
+use scalerl_report::study::{pages, race, tables};
 use scalerl_report::table;
 
 /// A planned study and its folder.
@@ -70,10 +71,26 @@ impl Study {
 
     /// Every run of a variant, those of its sweep first; tuned as far as the sweep has come.
     pub(crate) fn jobs(&self, variant: &Variant) -> Result<Vec<Job>, StudyError> {
+        let variant = &self.with_added_seeds(variant)?;
         let sweep = Sweep::look(variant, &self.runs())?;
         let mut jobs = variant.tuning()?;
         jobs.extend(variant.runs(sweep.chosen())?);
         Ok(jobs)
+    }
+
+    /// The decisions of its race; none without one.
+    pub(crate) fn decisions(&self) -> Result<Vec<Decision>, StudyError> {
+        RaceLog::in_folder(&self.folder).read()
+    }
+
+    /// A variant with the seeds that its race has added.
+    fn with_added_seeds(&self, variant: &Variant) -> Result<Variant, StudyError> {
+        let mut variant = variant.clone();
+        let decisions = self.decisions()?;
+        let added = decisions.last().map_or(&[][..], |last| &last.added_seeds);
+        let own = added.iter().filter(|(name, _)| *name == variant.name).map(|(_, seed)| *seed);
+        variant.seeds.extend(own);
+        Ok(variant)
     }
 
     /// Every run of the study.
@@ -90,6 +107,7 @@ impl Study {
         let is_open = |job: &Job| {
             Ok::<_, StudyError>(!glance(&runs.join(&job.name), job.budget)?.state.is_finished())
         };
+        let variant = &self.with_added_seeds(variant)?;
         let sweep = Sweep::look(variant, &runs)?;
         let main = variant.runs(sweep.chosen())?;
         let has_begun = main.iter().any(|job| is_run(&runs.join(&job.name)));
@@ -114,6 +132,10 @@ impl Study {
     /// The runs so far, without those of sweeps; and those of sweeps.
     fn records(&self) -> Result<(Vec<RunRecord>, Vec<RunRecord>)> {
         let (mut records, mut sweeps) = (Vec::new(), Vec::new());
+        let decisions = self.decisions()?;
+        let is_paused = |name: &str| {
+            decisions.last().and_then(|last| last.of(name)).is_some_and(|one| !one.is_kept)
+        };
         for variant in &self.plan.variants {
             let sweep = Sweep::look(variant, &self.runs())?;
             let tuned = variant.tune.as_ref().zip(sweep.chosen());
@@ -129,6 +151,9 @@ impl Study {
                 match job.purpose {
                     Purpose::Run => {
                         record.meta.tuned.clone_from(&tuned);
+                        if is_paused(&variant.name) && record.meta.status == "interrupted" {
+                            record.pause();
+                        }
                         records.push(record);
                     }
                     Purpose::Tune(_) => sweeps.push(record),
@@ -164,7 +189,8 @@ impl Study {
         let names: Vec<String> = self.plan.variants.iter().map(|one| one.name.clone()).collect();
         let analysis = Analysis::of(records, &names, self.plan.budget);
         summary::write(&self.folder.join("study.csv"), &analysis)?;
-        let text = tables::markdown(&self.plan, &analysis, sweeps);
+        let race = self.race(&analysis)?;
+        let text = tables::markdown(&self.plan, &analysis, sweeps, race.as_ref());
         export::replace(&self.folder.join("table.md"), text.as_bytes())?;
         if let Some(figure) = pages::curves(&self.plan, &analysis) {
             save(&figure, Size::WIDE, &self.folder.join("curves.png"))?;
@@ -172,9 +198,13 @@ impl Study {
         if let Some(figure) = pages::slopes(&self.plan, &analysis) {
             save(&figure, Size::WIDE, &self.folder.join("slopes.png"))?;
         }
-        let html = pages::page(&self.plan, &analysis, sweeps).html();
+        let html = pages::page(&self.plan, &analysis, sweeps, race.as_ref()).html();
         export::replace(&self.folder.join("report.html"), html.as_bytes())?;
         Ok(analysis)
+    }
+
+    fn race(&self, analysis: &Analysis) -> Result<Option<RaceReport>> {
+        Ok(RaceReport::of(&self.decisions()?, analysis, self.plan.budget))
     }
 
     fn sweeps(&self) -> Result<Vec<(String, Sweep)>> {
@@ -212,6 +242,13 @@ impl Study {
         writeln!(out)?;
         for line in tables::sentences(analysis) {
             writeln!(out, "  {line}")?;
+        }
+        if let Some(race) = self.race(analysis)? {
+            writeln!(out, "\n  the race")?;
+            table::write(out, &race::rows(&race))?;
+            for line in race::sentences(&race) {
+                writeln!(out, "  {line}")?;
+            }
         }
         writeln!(out, "\n  forecast from the first half of each run, and what came")?;
         table::write(out, &tables::forecasts(analysis))?;

@@ -25,6 +25,7 @@ use scalerl_study::{Job, Plan, Purpose};
 
 use super::gpus::Gpus;
 use super::outcome::Study;
+use super::race::Race;
 use super::show::Show;
 use crate::forecast::output::say;
 
@@ -55,6 +56,7 @@ pub(crate) struct Supervisor<'a> {
     /// Jobs that were started in this session: each is tried once.
     tried: BTreeSet<String>,
     ended: Ended,
+    race: Option<Race<'a>>,
     signals: Arc<AtomicUsize>,
     passed_on: usize,
     /// Not before this is work looked for again, unless a run ends.
@@ -67,6 +69,10 @@ struct Running {
     process: Child,
     /// Which of the places for runs at the same time it has.
     place: usize,
+    /// Was it asked to make room, or to wait for a decision?
+    is_pausing: bool,
+    /// How far it was allowed to go when it was last seen to be there.
+    noticed: f64,
 }
 
 /// The thread that makes tables on the way.
@@ -89,6 +95,7 @@ impl<'a> Supervisor<'a> {
         plan: &'a Plan,
         program: PathBuf,
         at_once: usize,
+        race: Option<Race<'a>>,
     ) -> Result<Self> {
         let signals = Arc::new(AtomicUsize::new(0));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -113,6 +120,7 @@ impl<'a> Supervisor<'a> {
             children: Vec::new(),
             tried: BTreeSet::new(),
             ended: Ended::default(),
+            race,
             signals,
             passed_on: 0,
             search_at: Instant::now(),
@@ -155,10 +163,38 @@ impl<'a> Supervisor<'a> {
         let is_interrupt = signal == signal_hook::consts::SIGINT as usize;
         let signal = if is_interrupt { Signal::INT } else { Signal::TERM };
         for running in &self.children {
-            let id = i32::try_from(running.process.id()).ok().and_then(Pid::from_raw);
-            // A child that has just ended needs no signal.
-            let _ = id.map(|id| kill_process(id, signal));
+            running.send(signal);
         }
+    }
+
+    /// Has a run just come as far as it may? That is looked for more often than work is.
+    fn is_someone_there(&mut self) -> Result<bool> {
+        let Some(race) = &self.race else { return Ok(false) };
+        for running in &mut self.children {
+            let until = race.until(&running.job);
+            if running.noticed < until && race.is_there(&running.job)? {
+                running.noticed = until;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Decides what can be decided, and asks runs to stop that have come as far as they may.
+    fn race(&mut self) -> Result<()> {
+        let Some(race) = &mut self.race else { return Ok(()) };
+        race.look(&self.ended.failures)?;
+        let has_place = self.children.len() < self.at_once;
+        let others_wait = !has_place && matches!(self.next()?, Next::Start(_));
+        let Some(race) = &self.race else { return Ok(()) };
+        for running in self.children.iter_mut().filter(|running| !running.is_pausing) {
+            if race.is_to_pause(&running.job, others_wait)? {
+                running.is_pausing = true;
+                running.send(Signal::INT);
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn reap(&mut self, show: &mut Show<'_>) -> Result<()> {
@@ -168,12 +204,16 @@ impl<'a> Supervisor<'a> {
                 index += 1;
                 continue;
             };
-            let Running { job, .. } = self.children.remove(index);
+            let Running { job, is_pausing, .. } = self.children.remove(index);
             let glance = state::glance(&self.study.runs().join(&job.name), job.budget)?;
             let reason = match glance.state {
                 State::Finished { .. } => None,
                 State::Failed { error } => Some(error),
                 _ if self.ended.was_stopped => None,
+                State::Interrupted if is_pausing => {
+                    self.tried.remove(&job.name);
+                    None
+                }
                 State::Interrupted => Some("was stopped by somebody else".to_owned()),
                 State::Waiting | State::Open => {
                     Some(format!("{status}: {}", self.last_words(&job)))
@@ -202,10 +242,11 @@ impl<'a> Supervisor<'a> {
         if self.ended.was_stopped {
             return Ok(Next::Nothing);
         }
-        if self.children.len() >= self.at_once || Instant::now() < self.search_at {
+        if Instant::now() < self.search_at && !self.is_someone_there()? {
             return Ok(Next::Wait);
         }
-        let next = self.next()?;
+        self.race()?;
+        let next = if self.children.len() < self.at_once { self.next()? } else { Next::Wait };
         if !matches!(next, Next::Start(_)) {
             self.search_at = Instant::now() + SEARCH_EVERY;
         }
@@ -221,6 +262,11 @@ impl<'a> Supervisor<'a> {
             });
             for job in self.study.open_jobs(variant)? {
                 if self.tried.contains(&job.name) || is_tuning && job.purpose == Purpose::Run {
+                    continue;
+                }
+                if let Some(race) = &self.race
+                    && !race.may_run(&job)?
+                {
                     continue;
                 }
                 if state::is_being_written(&self.study.runs().join(&job.name)) {
@@ -261,8 +307,16 @@ impl<'a> Supervisor<'a> {
             command.spawn().with_context(|| format!("cannot start {}", self.program.display()))?;
         show.started(&job.name, is_new);
         self.tried.insert(job.name.clone());
-        self.children.push(Running { job, process, place });
+        self.children.push(Running { job, process, place, is_pausing: false, noticed: 0.0 });
         Ok(())
+    }
+}
+
+impl Running {
+    fn send(&self, signal: Signal) {
+        let id = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw);
+        // A child that has just ended needs no signal.
+        let _ = id.map(|id| kill_process(id, signal));
     }
 }
 

@@ -5,11 +5,10 @@
 use std::path::Path;
 
 use anyhow::Result;
-use scalerl_curve::{HistoryEntry, Provenance, latest};
-use scalerl_journal::Library;
+use scalerl_curve::{HistoryEntry, Provenance};
 
-use crate::failure::BadInput;
 use crate::history::usual_file;
+use crate::study::bad_input;
 
 /// Runs named in a line.
 const NAMED: usize = 3;
@@ -17,17 +16,11 @@ const NAMED: usize = 3;
 /// What a run in this folder can learn from, the latest last.
 pub(super) fn gather(run: &Path, own: &Provenance) -> Result<Vec<HistoryEntry>> {
     let run = std::path::absolute(run)?;
-    let mut entries = run
-        .parent()
-        .map(|beside| scalerl_study::history::in_folder(beside, own))
-        .unwrap_or_default();
+    let Some(beside) = run.parent() else { return Ok(Vec::new()) };
     // Without a data folder there is no library.
-    if let Ok(file) = usual_file() {
-        let kept = Library::new(file).entries();
-        let kept = kept.map_err(|error| BadInput::new(&error).hint(error.hint()))?;
-        entries.extend(kept.into_iter().filter(|entry| entry.provenance.is_known_same(own)));
-    }
-    Ok(latest(entries))
+    let library = usual_file().ok();
+    let found = scalerl_study::history::gather(beside, library.as_deref(), own);
+    Ok(found.map_err(|error| bad_input(&error))?)
 }
 
 /// Which runs these are.

@@ -4,9 +4,10 @@ use scalerl_board::plots::{self, Captions, Outcome};
 use scalerl_board::{Block, Figure, Page, Section};
 use scalerl_study::Plan;
 use scalerl_study::analysis::{Analysis, RunAnalysis};
+use scalerl_study::race::RaceReport;
 use scalerl_study::tuning::Sweep;
 
-use super::tables;
+use super::{race as race_table, tables};
 use crate::figures;
 use crate::figures::Labels;
 use crate::table::block_table;
@@ -81,10 +82,16 @@ fn run_figure(plan: &Plan, run: &RunAnalysis) -> Option<Block> {
 }
 
 /// `report.html`.
-pub fn page(plan: &Plan, analysis: &Analysis, found: &[(String, Sweep)]) -> Page {
+pub fn page(
+    plan: &Plan,
+    analysis: &Analysis,
+    found: &[(String, Sweep)],
+    race: Option<&RaceReport>,
+) -> Page {
     let section = |heading: &str, blocks: Vec<Block>| Section { heading: heading.into(), blocks };
-    let mut sections =
-        vec![section("What came out", vec![Block::Headlines(tables::sentences(analysis))])];
+    let mut headlines = tables::sentences(analysis);
+    headlines.extend(race.map(race_table::sentences).unwrap_or_default());
+    let mut sections = vec![section("What came out", vec![Block::Headlines(headlines)])];
     let table = |caption: &str, rows: Vec<Vec<String>>| {
         (rows.len() > 1).then(|| block_table(caption, rows))
     };
@@ -101,6 +108,8 @@ pub fn page(plan: &Plan, analysis: &Analysis, found: &[(String, Sweep)]) -> Page
             table("90 % intervals", tables::variants(analysis)),
         ],
     );
+    let raced = race.map(race_table::rows).unwrap_or_default();
+    part("The race", vec![table("Paused where little is expected to be lost", raced)]);
     part(
         "Forecasts",
         vec![

@@ -6,9 +6,11 @@ use scalerl_board::number::short;
 use scalerl_curve::{Estimate, Separation};
 use scalerl_study::analysis::{Analysis, Comparison, RunAnalysis, VariantAnalysis};
 use scalerl_study::margin::Spread;
+use scalerl_study::race::RaceReport;
 use scalerl_study::tuning::Sweep;
 use scalerl_study::{Budget, Plan, StudyError};
 
+use super::race as race_table;
 use crate::table::row;
 use crate::words;
 
@@ -40,6 +42,13 @@ pub fn variants(analysis: &Analysis) -> Vec<Vec<String>> {
         "verdict",
     ])];
     rows.extend(analysis.variants.iter().map(variant));
+    // Against a base that was paused there is no verdict.
+    let is_base_paused = analysis.variants.first().is_some_and(|base| base.is_paused);
+    for row in rows.iter_mut().skip(2).filter(|_| is_base_paused) {
+        if let Some(verdict) = row.last_mut().filter(|verdict| *verdict == "base") {
+            NOTHING.clone_into(verdict);
+        }
+    }
     rows
 }
 
@@ -58,8 +67,16 @@ fn variant(variant: &VariantAnalysis) -> Vec<String> {
         variant.end.map_or(NOTHING.into(), |end| format!("{:.3} ± {:.3}", end.value, end.error)),
         difference
             .map_or(NOTHING.into(), |d| format!("{:+.3} [{:+.3}, {:+.3}]", d.value, d.low, d.high)),
-        comparison.map_or("base".into(), |one| one.verdict.to_string()),
+        verdict(variant),
     ]
+}
+
+fn verdict(variant: &VariantAnalysis) -> String {
+    match &variant.comparison {
+        _ if variant.is_paused => "paused".into(),
+        Some(one) => one.verdict.to_string(),
+        None => "base".into(),
+    }
 }
 
 /// One row a run: the forecast from its first half, and what came.
@@ -105,7 +122,8 @@ fn forecast(run: &RunAnalysis) -> Vec<String> {
 /// What the tables mean.
 pub fn sentences(analysis: &Analysis) -> Vec<String> {
     let mut lines = Vec::new();
-    let open = analysis.runs.iter().filter(|run| !run.record.meta.is_finished).count();
+    let is_open = |run: &&RunAnalysis| !run.record.meta.is_finished && !run.record.is_paused();
+    let open = analysis.runs.iter().filter(is_open).count();
     if open > 0 {
         lines.push(format!(
             "Provisional: {open} of {} runs have not reached their end.",
@@ -249,7 +267,12 @@ pub fn planned(plan: &Plan) -> Result<Vec<Vec<String>>, StudyError> {
 }
 
 /// `table.md`.
-pub fn markdown(plan: &Plan, analysis: &Analysis, found: &[(String, Sweep)]) -> String {
+pub fn markdown(
+    plan: &Plan,
+    analysis: &Analysis,
+    found: &[(String, Sweep)],
+    race: Option<&RaceReport>,
+) -> String {
     let mut text = format!(
         "# {}\n\n{}\n\nEach run may spend {}. Intervals are 90 %; ends are means of the last three \
          evaluations with their sampling error.\n\n",
@@ -260,12 +283,16 @@ pub fn markdown(plan: &Plan, analysis: &Analysis, found: &[(String, Sweep)]) -> 
     for line in sentences(analysis) {
         let _ = writeln!(text, "- {line}");
     }
+    for line in race.map(race_table::sentences).unwrap_or_default() {
+        let _ = writeln!(text, "- {line}");
+    }
     let mut part = |heading: &str, rows: &[Vec<String>]| {
         if rows.len() > 1 {
             let _ = write!(text, "\n## {heading}\n\n{}", pipes(rows));
         }
     };
     part("Variants", &variants(analysis));
+    part("The race", &race.map(race_table::rows).unwrap_or_default());
     part("Forecast from the first half of each run, and what came", &forecasts(analysis));
     part("What each variant changes", &changes(plan));
     part("Sweeps", &sweeps(plan, found));

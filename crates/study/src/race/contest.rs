@@ -1,0 +1,82 @@
+//! A variant in a race: its runs, and what their points up to a rung say about its end.
+
+use std::path::Path;
+
+use scalerl_curve::{Compute, FitOptions, HistoryEntry, Series};
+use scalerl_journal::{Axis, EvaluationPoint, RunFolder};
+
+use super::{LEAST_POINTS, Outlook};
+use crate::prediction::{Ending, FITTED_SHARE, fit_until};
+use crate::state::{Glance, glance, points_so_far};
+use crate::{Budget, StudyError};
+
+/// One run of a contestant.
+#[derive(Debug, Clone)]
+pub struct Runner {
+    /// Its points, as far as it has come.
+    pub series: Series,
+    /// The compute at which it will end.
+    pub end: Compute,
+    /// Finished runs that its forecast may learn from.
+    pub history: Vec<HistoryEntry>,
+}
+
+/// A variant in a race.
+#[derive(Debug, Clone)]
+pub struct Contestant {
+    /// Its name.
+    pub name: String,
+    /// Its runs, one or more.
+    pub runs: Vec<Runner>,
+}
+
+impl Contestant {
+    /// Where it may end, by its points up to a share of the compute; its measured end from 1 on.
+    /// `None` where some run has too few points, or cannot be fitted.
+    pub fn outlook(&self, share: f64) -> Option<Outlook> {
+        let runs: Option<Vec<Outlook>> = self.runs.iter().map(|run| run.outlook(share)).collect();
+        Some(Outlook::mean_of(&runs?))
+    }
+}
+
+impl Runner {
+    /// A run as far as it has come; `None` before its first evaluation.
+    pub fn load(
+        folder: &Path,
+        budget: Budget,
+        history: Vec<HistoryEntry>,
+    ) -> Result<Option<Self>, StudyError> {
+        let Glance { share, state, .. } = glance(folder, budget)?;
+        let Ok(run) = RunFolder::open(folder) else { return Ok(None) };
+        let points = points_so_far(&run)?;
+        let Ok(series) = EvaluationPoint::series(&points, budget.axis) else { return Ok(None) };
+        let last = series.last_compute();
+        let end = match budget.axis {
+            _ if state.is_finished() => last,
+            // Evaluations are paid for and are not on the curve: the part that is goes on as it was.
+            Axis::DeviceHours => last * (1.0 / share.max(f64::MIN_POSITIVE)),
+            _ => Compute(budget.amount),
+        };
+        Ok(Some(Self { series, end, history }))
+    }
+
+    fn outlook(&self, share: f64) -> Option<Outlook> {
+        if share >= 1.0 {
+            let ending = Ending::of(&self.series, self.series.last_compute() * FITTED_SHARE)?;
+            return Some(Outlook::measured(ending.value));
+        }
+        let until = self.end * share;
+        let seen = self.series.until(until)?;
+        if seen.points().len() < LEAST_POINTS {
+            return None;
+        }
+        let options = FitOptions { history: &self.history, ..FitOptions::default() };
+        let fit = fit_until(&self.series, &options, until).ok()?;
+        Some(Outlook::of(&fit, self.end))
+    }
+
+    /// The latest value up to a share of the compute.
+    pub(super) fn value_at(&self, share: f64) -> Option<f64> {
+        Some(self.series.until(self.end * share)?.points().last()?.value)
+    }
+}
