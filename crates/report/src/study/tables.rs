@@ -74,8 +74,18 @@ fn variant(variant: &VariantAnalysis) -> Vec<String> {
 fn verdict(variant: &VariantAnalysis) -> String {
     match &variant.comparison {
         _ if variant.is_paused => "paused".into(),
+        Some(one) if one.verdict == Separation::Undecided => undecided(one).into(),
         Some(one) => one.verdict.to_string(),
         None => "base".into(),
+    }
+}
+
+/// Runs that differ, where the points do not tell whether by the ceiling or on the way there.
+fn undecided(one: &Comparison) -> &'static str {
+    match &one.end_difference {
+        Some(end) if end.high < 0.0 => "behind",
+        Some(end) if end.low > 0.0 => "ahead",
+        _ => "undecided",
     }
 }
 
