@@ -10,7 +10,7 @@ use std::{
 };
 
 use scalerl_journal::{
-    Checkpoint, Checkpoints, Damaged, Event, EventLog, History, Ledger, RunFolder, What,
+    Checkpoint, Checkpoints, Damaged, Event, EventLog, History, Ledger, RunFolder, StopReason, What,
 };
 use scalerl_rollout::{Generator, Grader, PromptSource};
 use tokio::{sync::Semaphore, task::JoinSet};
@@ -122,6 +122,12 @@ impl<G: Generator, S: TrainerHandle, P: PromptSource, R: Grader> Conductor<G, S,
             None => self.mark_first_evaluation(),
         }
         let version = self.progress.version;
+        let unstable = |event: &Event| {
+            matches!(event.what, What::Stopped { reason: StopReason::Unstable, .. })
+        };
+        if history.events.last().is_some_and(unstable) {
+            self.watch.forget_signs();
+        }
         let lost = lost_since(history, saved_at, &spent, self.settings.devices.count());
         self.lost += lost;
         let buffered_groups = groups.iter().filter(|group| group.judged.is_some()).count();
