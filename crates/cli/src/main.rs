@@ -26,9 +26,11 @@ mod history;
 mod init;
 #[cfg(feature = "train")]
 mod interrupt;
+mod plan;
 mod predictions;
 mod progress;
 mod recipe;
+mod replay;
 mod report;
 #[cfg(feature = "train")]
 mod sampling;
@@ -103,8 +105,12 @@ enum Command {
     Grade(grade::Args),
     /// Run a base recipe and its variants, forecast each from its first half, compare them.
     Study(study::Args),
+    /// Say what it takes to tell two recipes apart: seeds, prompts, generations, compute.
+    Plan(plan::Args),
     /// Hold the forecasts made at half of each run's compute against what came.
     Predictions(predictions::Args),
+    /// Race recorded and simulated studies again: what is saved, and what is lost.
+    Replay(replay::Args),
     /// Look at recorded runs with the stability watch, and hold its alarms against how they ended.
     #[cfg(feature = "train")]
     Alarms(alarms::Args),
@@ -153,7 +159,9 @@ fn main() -> ExitCode {
         #[cfg(feature = "grade")]
         Command::Grade(args) => grade::run(&args, &mut out),
         Command::Study(args) => study::run(&args, &mut out),
+        Command::Plan(args) => plan::run(&args, &mut out),
         Command::Predictions(args) => predictions::run(&args, &mut out),
+        Command::Replay(args) => replay::run(&args, &mut out),
         #[cfg(feature = "train")]
         Command::Alarms(args) => alarms::run(&args, &mut out),
         Command::Recipe(args) => recipe::run(&args, &mut out),

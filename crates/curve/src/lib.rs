@@ -39,7 +39,8 @@ pub use fit::{Ceiling, Estimate, Fit, FitError, Floor, FloorSource, HistoryShare
 pub use forecast::{Forecast, MoreCompute, Outlook, Promise, Target};
 pub use history::{HistoryEntry, Mismatch, Provenance, Twin, latest, twins};
 pub use law::{PowerLaw, Sigmoid};
-pub use noise::{FIXED_PROMPTS, Resolution};
+pub use noise::{FIXED_PROMPTS, Resolution, binomial_deviation, noise_over_binomial};
+pub use normal::cdf as normal_cdf;
 pub use options::{FitOptions, FloorChoice, Method, OptionError, Warmup};
 pub use points::{Point, PointsError, Series, ValueRange};
 pub use rivals::Rival;

@@ -12,7 +12,7 @@
 use serde::Serialize;
 
 use crate::compute::Compute;
-use crate::points::Point;
+use crate::points::{Point, Series};
 
 /// Scatter of evaluations on fixed prompts over that of fresh ones, as measured on recorded runs.
 pub const FIXED_PROMPTS: f64 = 0.6;
@@ -49,10 +49,41 @@ impl Resolution {
     /// assert!((one.difference - 0.009).abs() < 1e-3);
     /// ```
     pub fn of(samples: f64, rate: f64) -> Self {
+        Self::with_noise(samples, rate, FIXED_PROMPTS)
+    }
+
+    /// The same where the scatter over binomial has been measured.
+    pub fn with_noise(samples: f64, rate: f64, over_binomial: f64) -> Self {
         let binomial = binomial_sd(samples, rate);
-        let expected = FIXED_PROMPTS * binomial;
+        let expected = over_binomial * binomial;
         Self { samples, binomial, expected, difference: Z * std::f64::consts::SQRT_2 * expected }
     }
+}
+
+/// Standard deviation of a pass rate by counting alone, half a success away from 0 and 1.
+pub fn binomial_deviation(samples: f64, rate: f64) -> f64 {
+    binomial_sd(samples, rate)
+}
+
+/// How noisy the evaluations of a run are over binomial: their scatter about the line between their
+/// neighbours. `None` where the graded completions are not known, or with fewer than ten points.
+///
+/// ```
+/// use scalerl_curve::{Compute, Point, Series, noise_over_binomial};
+/// let wave = |i: u32| 0.5 + 0.005 * (2.4 * f64::from(i)).sin();
+/// let points = (1..40).map(|i| Point::new(Compute(f64::from(i)), wave(i)).with_samples(4096.0));
+/// let found = noise_over_binomial(&Series::try_new(points.collect()).unwrap()).unwrap();
+/// assert!((0.3..1.0).contains(&found));
+/// ```
+pub fn noise_over_binomial(series: &Series) -> Option<f64> {
+    const FEWEST: usize = 10;
+    let range = series.range();
+    let unit = |point: &Point| Point { value: range.to_unit(point.value), ..*point };
+    let points: Vec<Point> = series.points().iter().map(unit).collect();
+    if points.len() < FEWEST {
+        return None;
+    }
+    Some(scatter(&points)? / binomial_scale(&points)?)
 }
 
 /// Sampling noise of a series.

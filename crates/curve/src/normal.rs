@@ -24,7 +24,11 @@ const DENSITY_AT_MEAN: f64 = 0.398_942_280_401_432_7;
 const MOST_THINNED: usize = 200;
 
 /// P(Z < z) of the standard normal.
-pub(crate) fn cdf(z: f64) -> f64 {
+///
+/// ```
+/// assert!((scalerl_curve::normal_cdf(1.645) - 0.95).abs() < 1e-4);
+/// ```
+pub fn cdf(z: f64) -> f64 {
     0.5 * libm::erfc(-z * std::f64::consts::FRAC_1_SQRT_2)
 }
 

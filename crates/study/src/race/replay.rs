@@ -29,6 +29,8 @@ const RUNG_COUNT: usize = RUNGS.len();
 pub struct Replay {
     /// Study and seed.
     pub name: String,
+    /// What it is one of: a study, its sweeps, a kind of simulation.
+    pub group: String,
     /// Its variants.
     pub contestants: Vec<Contestant>,
     /// What each measured at its end: by this a winner is named.
@@ -63,25 +65,57 @@ pub struct Raced {
     pub shares: Vec<f64>,
 }
 
+/// Many races together.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Summary {
+    /// How many.
+    pub races: usize,
+    /// Mean share of the compute that was saved.
+    pub saved: f64,
+    /// Mean regret.
+    pub regret: f64,
+    /// Nine in ten lost no more.
+    pub ninetieth: f64,
+    /// The largest regret.
+    pub largest: f64,
+}
+
+impl Summary {
+    /// `None` of no race.
+    pub fn of(raced: &[&Raced]) -> Option<Self> {
+        let mut regrets: Vec<f64> = raced.iter().map(|one| one.regret).collect();
+        regrets.sort_by(f64::total_cmp);
+        let count = raced.len() as f64;
+        Some(Self {
+            races: raced.len(),
+            saved: raced.iter().map(|one| one.saved).sum::<f64>() / count,
+            regret: regrets.iter().sum::<f64>() / count,
+            ninetieth: *regrets.get(((0.9 * count).ceil() as usize).checked_sub(1)?)?,
+            largest: *regrets.last()?,
+        })
+    }
+}
+
 impl Replay {
     /// The races in recorded runs: the runs of one seed of a study, and the runs of one sweep.
     /// Forecasts may learn from runs that had ended before the first of them started.
     pub fn recorded(records: &[RunRecord]) -> Vec<Self> {
         let finished = finished(records);
-        let mut groups: BTreeMap<String, Vec<&RunRecord>> = BTreeMap::new();
+        let mut groups: BTreeMap<(String, String), Vec<&RunRecord>> = BTreeMap::new();
         for record in records.iter().filter(|record| record.meta.is_finished) {
             let meta = &record.meta;
             if meta.variant.is_empty() {
                 continue;
             }
             let name = if is_of_sweep(&meta.run) {
-                format!("{}, sweep of {}", meta.study, meta.variant)
+                let name = format!("{}, sweep of {}", meta.study, meta.variant);
+                (format!("{}, sweeps", meta.study), name)
             } else {
-                format!("{}, seed {}", meta.study, meta.seed)
+                (meta.study.clone(), format!("{}, seed {}", meta.study, meta.seed))
             };
             groups.entry(name).or_default().push(record);
         }
-        let of_group = |(name, group): (String, Vec<&RunRecord>)| {
+        let of_group = |(name, group): ((String, String), Vec<&RunRecord>)| {
             let start = group.iter().map(|one| one.meta.started_at).fold(f64::INFINITY, f64::min);
             let history = |record: &RunRecord| known_at(&finished, record, Some(start));
             Self::of(name, &group, history)
@@ -91,7 +125,7 @@ impl Replay {
 
     /// `None` with fewer than two runs that have a measured end.
     fn of(
-        name: String,
+        (kind, name): (String, String),
         group: &[&RunRecord],
         history: impl Fn(&RunRecord) -> Vec<HistoryEntry>,
     ) -> Option<Self> {
@@ -102,26 +136,38 @@ impl Replay {
             let Some(ending) = Ending::of(&series, end * FITTED_SHARE) else { continue };
             measured.push(ending.value);
             let runs = vec![Runner { series, end, history: history(record) }];
-            contestants.push(Contestant { name: record.meta.run.clone(), runs });
+            let name =
+                if is_of_sweep(&record.meta.run) { &record.meta.run } else { &record.meta.variant };
+            contestants.push(Contestant { name: name.clone(), runs });
         }
         let worth = measured.clone();
-        (contestants.len() > 1).then(|| Self::new(name, contestants, measured, worth))
+        (contestants.len() > 1).then(|| Self::new((kind, name), contestants, measured, worth))
     }
 
     pub(super) fn new(
-        name: String,
+        (group, name): (String, String),
         contestants: Vec<Contestant>,
         measured: Vec<f64>,
         worth: Vec<f64>,
     ) -> Self {
         let outlooks = contestants.iter().map(|_| Default::default()).collect();
-        Self { name, contestants, measured, worth, outlooks }
+        Self { name, group, contestants, measured, worth, outlooks }
     }
 
     fn outlook(&self, index: usize, rung: usize) -> Option<Outlook> {
         let known =
             self.outlooks[index][rung].get_or_init(|| self.contestants[index].outlook(RUNGS[rung]));
         known.clone()
+    }
+
+    /// What the winner of this full study would have cost in another with the same variants, such as
+    /// another seed: the best end there less its own. `None` where they do not share all.
+    pub fn regret_in(&self, other: &Self) -> Option<f64> {
+        let winner = self.race(Policy::NoStopping).winner;
+        let names = |one: &Self| one.contestants.iter().map(|c| c.name.clone()).collect::<Vec<_>>();
+        let place = names(other).iter().position(|name| *name == self.contestants[winner].name)?;
+        let best = other.worth.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        (names(self) == names(other)).then(|| best - other.worth[place])
     }
 
     /// What a policy would have done.
@@ -187,5 +233,52 @@ impl Replay {
             next = next_to_run(&kept, &reached, RUNG_COUNT);
         }
         reached.iter().map(|reached| RUNGS[reached - 1]).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rayon::prelude::*;
+
+    use super::*;
+    use crate::race::simulated::studies;
+
+    const OURS: Policy = Policy::ExpectedLoss(crate::race::USUAL_LIMITS);
+
+    #[test]
+    fn no_stopping_saves_nothing_and_names_the_highest_end() {
+        let study = &studies(3..4)[0];
+        let raced = study.race(Policy::NoStopping);
+        assert!(raced.saved.abs() < 1e-12);
+        assert!(study.measured.iter().all(|end| *end <= study.measured[raced.winner]));
+    }
+
+    #[test]
+    fn halving_leaves_one_of_eight_and_saves_as_much_as_the_arithmetic_says() {
+        let raced = studies(3..4)[0].race(Policy::HalvingByValue);
+        assert_eq!(raced.shares.iter().filter(|share| **share >= 1.0).count(), 1);
+        // 4 · 1/4 + 2 · 1/2 + 1 · 3/4 + 1 of 8.
+        assert!((raced.saved - (1.0 - 3.75 / 8.0)).abs() < 1e-12, "{raced:?}");
+    }
+
+    #[test]
+    fn a_race_saves_compute_and_loses_little_of_the_best_end() {
+        let studies = studies(2000..2003);
+        let raced: Vec<Raced> = studies.par_iter().map(|study| study.race(OURS)).collect();
+        let all = Summary::of(&raced.iter().collect::<Vec<_>>()).unwrap();
+        assert!(all.saved > 0.3 && all.regret < 0.01, "{all:?}");
+        for one in &raced {
+            assert!(one.shares[one.winner] >= 1.0, "a winner has run to its end: {one:?}");
+        }
+    }
+
+    #[test]
+    fn a_summary_of_regrets() {
+        let raced = |regret: f64| Raced { saved: 0.5, regret, winner: 0, shares: vec![1.0] };
+        let many: Vec<Raced> = (0..10).map(|i| raced(f64::from(i) / 100.0)).collect();
+        let all = Summary::of(&many.iter().collect::<Vec<_>>()).unwrap();
+        assert!((all.regret - 0.045).abs() < 1e-12);
+        assert!((all.ninetieth - 0.08).abs() < 1e-12 && (all.largest - 0.09).abs() < 1e-12);
+        assert_eq!(Summary::of(&[]), None);
     }
 }

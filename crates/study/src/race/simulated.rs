@@ -71,15 +71,23 @@ fn study(seed: u64) -> Replay {
     };
     let crosses = dice.chance(1.0 / 3.0);
     let (mut contestants, mut measured, mut worth) = (Vec::new(), Vec::new(), Vec::new());
+    let mut collapses = false;
     for index in 0..VARIANTS {
         let law = dice.variant(&task, crosses);
+        collapses |= law.collapse.is_some();
         let (series, ending, truth) = dice.run(&law);
         measured.push(ending);
         worth.push(truth);
         let run = Runner { series, end: Compute(1.0), history: Vec::new() };
         contestants.push(Contestant { name: format!("v{index}"), runs: vec![run] });
     }
-    Replay::new(format!("simulated {seed}"), contestants, measured, worth)
+    let group = match (collapses, crosses) {
+        (true, _) => "simulated, with a collapse",
+        (false, true) => "simulated, curves cross",
+        (false, false) => "simulated, others",
+    };
+    let names = (group.to_owned(), format!("simulated {seed}"));
+    Replay::new(names, contestants, measured, worth)
 }
 
 struct Dice(ChaCha8Rng);
