@@ -1,8 +1,8 @@
 //! Transformers on libtorch: Hugging Face models, FP32 heads, and the training step.
 //!
-//! In reading order: a folder (`folder.rs`) holds a config (`config.rs`), weights (`weights.rs`,
-//! cut up as `layout.rs` says), a tokenizer and a chat template. `network` runs packed sequences
-//! forward; `head.rs` turns hidden states into log-probs without ever holding all logits; `train`
+//! In reading order: a folder (`folder.rs`) holds a config (`config.rs`, read by its family in
+//! `families`), weights (`weights.rs`, cut up as `layout.rs` says), a tokenizer and a chat template.
+//! `network` runs packed sequences forward; `head.rs` turns hidden states into log-probs without ever holding all logits; `train`
 //! takes optimizer steps. `sft` is the trainer for supervised fine-tuning.
 //!
 //! Not here: libtorch itself and CUDA (`torch`), decoding (`generate`), RL losses (they hand in a gradient
@@ -12,12 +12,12 @@ pub mod bench;
 mod calendar;
 pub mod config;
 pub mod error;
+mod families;
 pub mod folder;
 pub mod fresh;
 pub mod head;
 pub mod hub;
 mod json;
-mod layer_config;
 pub mod layout;
 mod limited;
 pub mod memory;

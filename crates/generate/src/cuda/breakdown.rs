@@ -97,7 +97,7 @@ fn layers(
     let count = config.layers.len();
     let each = |body: &dyn Fn(usize) -> Result<(), TchError>| (0..count).try_for_each(body);
     let positions = places.positions.f_to_kind(Kind::Int64)?;
-    let angles = parts.network.angles(&positions)?;
+    let angles = &parts.network.angles(&positions)?[0];
     let qkv = random(&[r, config.heads + 2 * config.kv_heads, config.head_width])?;
     let queries = qkv.f_narrow(1, 0, config.heads)?;
     let attend = |layer: usize| {
@@ -105,7 +105,7 @@ fn layers(
         if angles.is_interleaved {
             parts.kernels.attend(&queries, cache, &places, span).map(drop)
         } else {
-            parts.kernels.rotate_and_attend(&qkv, &angles, cache, &places, span).map(drop)
+            parts.kernels.rotate_and_attend(&qkv, angles, cache, &places, span).map(drop)
         }
     };
     add("attention, rotated", watch(&|| each(&attend))?);

@@ -77,20 +77,20 @@ __device__ unsigned find_floor(
   return prefix;
 }
 
-// One thread per (row, frequency): the row's token, given or drawn by a row of the step before (-1 - row), its position, and
-// the angle that its heads are rotated by.
+// One thread per (rotation, row, frequency): the row's token, given or drawn by a row of the step before (-1 - row), its
+// position, and the angle that its heads are rotated by. frequencies: [tables, half]; cosine, sine: [tables, rows, half].
 extern "C" __global__ void feed(
     const int* __restrict__ given, const int* __restrict__ drawn, const int* __restrict__ positions,
     const float* __restrict__ frequencies, i64* __restrict__ tokens, i64* __restrict__ places, float* __restrict__ cosine,
-    float* __restrict__ sine, int rows, int half) {
+    float* __restrict__ sine, int rows, int half, int tables) {
   after_previous();
-  const int i = blockIdx.x * blockDim.x + threadIdx.x, r = i / half;
-  if (r >= rows) return;
+  const int i = blockIdx.x * blockDim.x + threadIdx.x, table = i / (rows * half), r = i / half % rows;
+  if (table >= tables) return;
   const int position = positions[r];
-  const float angle = (float)position * frequencies[i % half];
+  const float angle = (float)position * frequencies[table * half + i % half];
   cosine[i] = cosf(angle);
   sine[i] = sinf(angle);
-  if (i % half != 0) return;
+  if (table != 0 || i % half != 0) return;
   tokens[r] = given[r] >= 0 ? given[r] : drawn[-1 - given[r]];
   places[r] = position;
 }

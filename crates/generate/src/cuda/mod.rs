@@ -46,7 +46,8 @@ pub(crate) struct Fed {
     /// [rows] int64, both.
     pub(crate) tokens: Tensor,
     pub(crate) positions: Tensor,
-    pub(crate) angles: Angles,
+    /// One for each distinct rotation of the layers.
+    pub(crate) angles: Vec<Angles>,
 }
 
 /// Where tokens belong, on the device: `tables` [rows, pages] int32, `positions` [tokens] int32.
@@ -218,12 +219,12 @@ impl Kernels {
         drawn: &Tensor,
         rotary: &Rotary,
     ) -> Result<Fed, TchError> {
-        let (rows, half) = (given.size1()?, rotary.frequencies().size1()?);
+        let (rows, (tables, half)) = (given.size1()?, rotary.frequencies().size2()?);
         assert_eq!(positions.size(), [rows], "one position per row");
         let empty = |shape: &[i64], kind| Tensor::f_empty(shape, (kind, self.device));
         let [tokens, places] = [empty(&[rows], Kind::Int64)?, empty(&[rows], Kind::Int64)?];
-        let cosine = empty(&[rows, half], Kind::Float)?;
-        let sine = empty(&[rows, half], Kind::Float)?;
+        let cosine = empty(&[tables, rows, half], Kind::Float)?;
+        let sine = empty(&[tables, rows, half], Kind::Float)?;
         let mut arguments = [
             self.whole(given, Kind::Int),
             self.whole(drawn, Kind::Int),
@@ -235,9 +236,14 @@ impl Kernels {
             self.whole(&sine, Kind::Float),
             Argument::Int(rows as i32),
             Argument::Int(half as i32),
+            Argument::Int(tables as i32),
         ];
-        self.launch("feed", (rows * half + 127) / 128, 128, &mut arguments)?;
-        let angles = Angles { cosine, sine, is_interleaved: rotary.is_interleaved() };
+        self.launch("feed", (tables * rows * half + 127) / 128, 128, &mut arguments)?;
+        let angles = rotary.are_interleaved().iter().enumerate().map(|(table, &is_interleaved)| {
+            let of = |all: &Tensor| all.f_select(0, table as i64);
+            Ok(Angles { cosine: of(&cosine)?, sine: of(&sine)?, is_interleaved })
+        });
+        let angles = angles.collect::<Result<_, TchError>>()?;
         Ok(Fed { tokens, positions: places, angles })
     }
 
