@@ -1,6 +1,6 @@
 # Every command a user or contributor needs. Each target sets up what it needs by itself.
 
-.PHONY: test-vllm test-cluster test-slurm quickstart forecasts setup setup-sandbox test test-models test-generate test-gpu check fmt bench fuzz help
+.PHONY: licences test-hostile test-vllm test-cluster test-slurm quickstart forecasts setup setup-sandbox test test-models test-generate test-gpu check fmt bench fuzz help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -22,6 +22,13 @@ setup-sandbox:
 test: setup setup-sandbox ## every test that needs no GPU, no large download and no real model
 	$$(command -v bwrap >/dev/null && echo env SCALERL_REQUIRE_SANDBOX=1) cargo test --workspace --locked --no-fail-fast
 
+test-hostile: setup setup-sandbox ## what was attacked and must hold, by itself and counted
+	scripts/test/hostile.sh
+
+# Needs cargo-deny (cargo install cargo-deny --locked); works offline once the crates are downloaded.
+licences: ## licences and sources of every dependency
+	cargo deny --offline check licenses bans sources
+
 test-generate: setup ## greedy continuations against transformers; MODEL=folder
 	test -x out/venv/bin/python || python3 -m venv out/venv
 	out/venv/bin/pip install --quiet torch==2.11.0 transformers==5.3.0
@@ -29,7 +36,7 @@ test-generate: setup ## greedy continuations against transformers; MODEL=folder
 	out/venv/bin/python scripts/golden/greedy.py target/debug/scalerl $(MODEL)
 
 test-gpu: setup ## the tests that need a CUDA device; fails where there is none
-	SCALERL_REQUIRE_CUDA=1 cargo test --locked -p scalerl-model --test cuda -- --test-threads 1
+	SCALERL_REQUIRE_CUDA=1 cargo test --locked -p scalerl-generate --test cuda -- --test-threads 1
 	SCALERL_REQUIRE_CUDA=1 cargo test --locked -p scalerl-worker --test ranks one_rank_over_nccl
 	SCALERL_REQUIRE_CUDA=1 cargo test --locked -p scalerl-worker --test channel share_a_gpu
 	cargo build --release --locked -p scalerl

@@ -1,5 +1,5 @@
 //! Two things the binary must know: where it was built from, and where libtorch is. Link arguments
-//! do not travel from crate to crate, so the model crate's build script hands over the folder and
+//! do not travel from crate to crate, so the build script of `torch` hands over the folder and
 //! this one repeats the line.
 
 use std::path::Path;

@@ -1,5 +1,5 @@
 //! Lets the tests find libtorch where it was built: link arguments do not travel from crate to
-//! crate, so the model crate's build script hands over the folder and this one repeats the line.
+//! crate, so the build script of `torch` hands over the folder and this one repeats the line.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -19,11 +19,14 @@ MAY_USE = {
     "task": {"files", "grader", "recipe", "rollout"},
     "objective": {"recipe", "rollout"},
     "journal": {"curve", "files", "rollout"},
-    "model": {"files", "rollout"},
-    "worker": {"model", "objective", "recipe", "rollout", "task"},
+    "torch": set(),
+    "model": {"files", "torch"},
+    "generate": {"model", "rollout", "torch"},
+    "worker": {"generate", "model", "objective", "recipe", "rollout", "task", "torch"},
     "engine": {"curve", "journal", "objective", "recipe", "rollout"},
     "board": {"curve", "journal"},
     "study": {"curve", "files", "journal", "recipe", "rollout"},
+    "report": {"board", "curve", "journal", "recipe", "rollout", "study"},
     "cli": None,  # connects everything
 }
 

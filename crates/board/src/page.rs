@@ -20,6 +20,9 @@ use crate::theme::{self, Theme};
 const STYLE: &str = include_str!("page/style.css");
 const SCRIPT: &str = include_str!("page/script.js");
 
+/// Cells with more characters may be broken anywhere: values of a recipe, not words.
+const LONG_CELL: usize = 60;
+
 /// A whole report.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Page {
@@ -210,11 +213,17 @@ impl Block {
 impl Table {
     fn write(&self, out: &mut String) {
         let class = |column: usize| if self.is_numeric(column) { " class=\"number\"" } else { "" };
-        // Scrolls by itself, so that a wide table does not widen the page on a phone.
-        out.push_str("<div class=\"scroll\" tabindex=\"0\"><table>\n");
+        // Outside of what scrolls: a caption is read whole, however narrow the screen.
         if !self.caption.is_empty() {
-            let _ = writeln!(out, "<caption>{}</caption>", escape(&self.caption));
+            let _ = writeln!(out, "<p class=\"caption\">{}</p>", escape(&self.caption));
         }
+        // Scrolls by itself, so that a wide table does not widen the page on a phone.
+        let name = if self.caption.is_empty() { "table" } else { &self.caption };
+        let name = escape(name);
+        let _ = writeln!(
+            out,
+            "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{name}\"><table>"
+        );
         out.push_str("<thead><tr>");
         for (index, column) in self.columns.iter().enumerate() {
             let _ = write!(out, "<th scope=\"col\"{}>{}</th>", class(index), escape(column));
@@ -225,7 +234,9 @@ impl Table {
             out.push_str("<tr>");
             for index in 0..width {
                 let cell = row.get(index).map_or("", String::as_str);
-                let _ = write!(out, "<td{}>{}</td>", class(index), escape(cell));
+                let is_long = cell.chars().count() > LONG_CELL;
+                let class = if is_long { " class=\"long\"" } else { class(index) };
+                let _ = write!(out, "<td{class}>{}</td>", escape(&unbroken(cell)));
             }
             out.push_str("</tr>\n");
         }
@@ -240,6 +251,21 @@ impl Table {
         let missing = |cell: &String| ["", "–", "n/a"].contains(&cell.as_str());
         cells().any(digit) && cells().all(|cell| missing(cell) || digit(cell) && letters(cell) < 2)
     }
+}
+
+/// The same cell with its numbers in one piece: a line may break before an interval's bracket, not
+/// inside it, and not at a ±.
+fn unbroken(cell: &str) -> String {
+    let mut is_inside = false;
+    let keep = |letter: char| {
+        is_inside = match letter {
+            '[' => true,
+            ']' => false,
+            _ => is_inside,
+        };
+        if letter == ' ' && is_inside { '\u{a0}' } else { letter }
+    };
+    cell.replace(" ± ", "\u{a0}±\u{a0}").chars().map(keep).collect()
 }
 
 fn write_figure(figure: &Figure, caption: &str, out: &mut String) {
@@ -267,6 +293,19 @@ mod tests {
         let table = Table { rows, ..Table::default() };
         assert!(!table.is_numeric(0) && table.is_numeric(1) && table.is_numeric(2));
         assert!(!table.is_numeric(3), "a column that is not there");
+    }
+
+    #[test]
+    fn a_caption_does_not_scroll_with_its_table_and_intervals_are_not_broken() {
+        let rows = vec![vec!["0.788 [0.769, 0.814]".to_owned()]];
+        let table =
+            Table { caption: "90 % intervals".into(), columns: vec!["ceiling".into()], rows };
+        let mut out = String::new();
+        table.write(&mut out);
+        let caption = out.find("<p class=\"caption\">90 % intervals</p>").unwrap();
+        assert!(caption < out.find("class=\"scroll\"").unwrap(), "{out}");
+        assert!(out.contains(">0.788 [0.769,\u{a0}0.814]</td>"), "{out}");
+        assert_eq!(unbroken("0.783 ± 0.002"), "0.783\u{a0}±\u{a0}0.002");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Colours: one palette, told apart also by colour-blind readers and in grey print by markers.
 //!
-//! The run colours follow Okabe and Ito (2008); the dark scheme has lighter ones of the same hues.
-//! There are seven colours and eight markers, so that 56 runs differ in one or the other.
+//! The first seven run colours follow Okabe and Ito (2008), the others lie between them; the dark
+//! scheme has lighter ones of the same hues. There are thirteen colours and eight markers, so that
+//! 104 runs differ in one or the other.
 //!
 //! A page switches schemes while it is open, so there the SVG names CSS variables; a file of its
 //! own has the light colours written in, because few SVG readers know variables.
@@ -11,7 +12,7 @@ use std::fmt::Write as _;
 use crate::chart::Tone;
 
 /// Light and dark form of each run colour.
-const RUNS: [(&str, &str); 7] = [
+const RUNS: [(&str, &str); 13] = [
     ("#0072b2", "#58aee8"),
     ("#d55e00", "#f58e4e"),
     ("#009e73", "#3cc79e"),
@@ -19,6 +20,12 @@ const RUNS: [(&str, &str); 7] = [
     ("#e69f00", "#f2be4a"),
     ("#56b4e9", "#a3d8f7"),
     ("#4d4d4d", "#c9c9c9"),
+    ("#332288", "#8277e0"),
+    ("#b3123a", "#ff5f77"),
+    ("#7d7d10", "#b9bd2e"),
+    ("#7a4a2b", "#b07a55"),
+    ("#12561f", "#5f9a63"),
+    ("#a06cd5", "#c19cff"),
 ];
 /// Name, light and dark form of everything else.
 const PARTS: [(&str, &str, &str); 6] = [
@@ -82,7 +89,7 @@ pub(crate) fn variables() -> (String, String) {
 /// The colour of a run for a terminal, as red, green and blue: bright enough on dark grounds, dark
 /// enough on light ones.
 pub(crate) fn terminal_rgb(tone: Tone) -> Option<(u8, u8, u8)> {
-    const RGB: [(u8, u8, u8); 7] = [
+    const RGB: [(u8, u8, u8); 13] = [
         (45, 140, 220),
         (226, 107, 30),
         (0, 168, 120),
@@ -90,9 +97,56 @@ pub(crate) fn terminal_rgb(tone: Tone) -> Option<(u8, u8, u8)> {
         (214, 150, 10),
         (86, 180, 233),
         (140, 140, 140),
+        (120, 105, 215),
+        (225, 60, 95),
+        (150, 150, 40),
+        (160, 105, 70),
+        (70, 140, 80),
+        (165, 120, 225),
     ];
     match tone {
         Tone::Run(index) => Some(RGB[index % RGB.len()]),
         Tone::Neutral => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::marker::SHAPES;
+
+    /// In OKLab (Ottosson, 2020) two colours side by side are told apart from about 0.02 on; small dots
+    /// far from each other need several times that.
+    const APART: f64 = 0.07;
+
+    fn oklab(hex: &str) -> [f64; 3] {
+        let part = |at: usize| f64::from(u8::from_str_radix(&hex[at..at + 2], 16).unwrap()) / 255.0;
+        let linear =
+            |c: f64| if c <= 0.04045 { c / 12.92 } else { ((c + 0.055) / 1.055).powf(2.4) };
+        let [r, g, b] = [1, 3, 5].map(|at| linear(part(at)));
+        let mix = |row: [f64; 3]| row[0] * r + row[1] * g + row[2] * b;
+        let l = mix([0.412_221_470_8, 0.536_332_536_3, 0.051_445_992_9]).cbrt();
+        let m = mix([0.211_903_498_2, 0.680_699_545_1, 0.107_396_956_6]).cbrt();
+        let s = mix([0.088_302_461_9, 0.281_718_837_6, 0.629_978_700_5]).cbrt();
+        [
+            0.210_454_255_3 * l + 0.793_617_785_0 * m - 0.004_072_046_8 * s,
+            1.977_998_495_1 * l - 2.428_592_205_0 * m + 0.450_593_709_9 * s,
+            0.025_904_037_1 * l + 0.782_771_766_2 * m - 0.808_675_766_0 * s,
+        ]
+    }
+
+    #[test]
+    fn runs_have_colours_that_can_be_told_apart_in_both_schemes() {
+        assert!(RUNS.len() >= 12, "studies compare a dozen variants");
+        assert_ne!(RUNS.len() % SHAPES, 0, "colours and markers must not repeat together");
+        for (index, one) in RUNS.iter().enumerate() {
+            for other in &RUNS[..index] {
+                for (a, b) in [(one.0, other.0), (one.1, other.1)] {
+                    let squares =
+                        oklab(a).iter().zip(oklab(b)).map(|(a, b)| (a - b).powi(2)).sum::<f64>();
+                    assert!(squares.sqrt() >= APART, "{a} and {b}: {}", squares.sqrt());
+                }
+            }
+        }
     }
 }

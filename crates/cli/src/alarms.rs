@@ -17,8 +17,8 @@ use scalerl_study::record::{self, RunRecord};
 
 use crate::failure::BadInput;
 use crate::forecast::output::say;
-use crate::forecast::table;
 use crate::study::bad_input;
+use scalerl_report::table;
 
 /// Evaluations that are averaged for best and end.
 const AVERAGED: usize = 3;

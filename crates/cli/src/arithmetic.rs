@@ -1,9 +1,9 @@
 //! The flags that say where a model computes and how exactly, the same wherever a model is run.
 
 use clap::ValueEnum;
-use scalerl_model::device;
 use scalerl_model::head::HeadMode;
-use scalerl_model::tch::{Device, Kind};
+use scalerl_torch::device;
+use scalerl_torch::tch::{Device, Kind};
 
 use crate::failure::BadInput;
 

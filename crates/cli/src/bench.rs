@@ -4,10 +4,10 @@ use std::io::Write;
 
 use clap::Subcommand;
 use scalerl_model::bench::{HeadBench, Shape, TrainBench, bench_head, bench_train};
-use scalerl_model::device;
 use scalerl_model::network::Activations;
-use scalerl_model::tch::Kind;
 use scalerl_model::train::{ComputeKind, LearnerOptions};
+use scalerl_torch::device;
+use scalerl_torch::tch::Kind;
 
 use crate::arithmetic::{ArithmeticArgs, Precision};
 use crate::failure::BadInput;
@@ -103,7 +103,7 @@ pub(crate) fn run(what: &What, out: &mut dyn Write) -> anyhow::Result<()> {
 fn train(args: &TrainArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let device = args.arithmetic.device()?;
     if args.threads > 0 {
-        scalerl_model::tch::set_num_threads(args.threads);
+        scalerl_torch::tch::set_num_threads(args.threads);
     }
     let mut options = LearnerOptions::of(device);
     options.optimizer.warmup_steps = 0;

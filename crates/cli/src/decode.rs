@@ -2,10 +2,11 @@
 
 use std::io::Write;
 
-use scalerl_model::bench::{DecodeBench, DecodeTiming, Shape, bench_decode, bench_mismatch};
-use scalerl_model::generate::{GeneratorOptions, check_kernels};
-use scalerl_model::tch;
-use scalerl_model::tch::Device;
+use scalerl_generate::bench::{DecodeBench, DecodeTiming, bench_decode, bench_mismatch};
+use scalerl_generate::{GeneratorOptions, check_kernels};
+use scalerl_model::bench::Shape;
+use scalerl_torch::tch;
+use scalerl_torch::tch::Device;
 
 use crate::arithmetic::ArithmeticArgs;
 use crate::failure::BadInput;

@@ -2,10 +2,10 @@
 
 use std::io::Write;
 
-use scalerl_model::device::{self, Found};
 use scalerl_model::memory::meminfo;
-use scalerl_model::shim;
-use scalerl_model::tch::{self, Device};
+use scalerl_torch::device::{self, Found};
+use scalerl_torch::shim;
+use scalerl_torch::tch::{self, Device};
 
 /// Options of `doctor`.
 #[derive(Debug, clap::Args)]

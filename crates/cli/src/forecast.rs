@@ -5,16 +5,13 @@
 //! ```
 //!
 //! `options` holds what the commands share, `runs` reads the files, `history` the finished runs to
-//! learn from, `figures` maps fits onto drawings, `words` says them in sentences.
+//! learn from. How fits are drawn and said is in `scalerl-report`.
 
 pub(crate) mod backtest;
 pub(crate) mod bench;
 pub(crate) mod compare;
-pub(crate) mod figures;
 pub(crate) mod fit;
 pub(crate) mod history;
 pub(crate) mod options;
 pub(crate) mod output;
 pub(crate) mod runs;
-pub(crate) mod table;
-pub(crate) mod words;

@@ -1,16 +1,16 @@
 //! `scalerl generate`: continue prompts with a model, to see that it works.
 //!
 //! One prompt streams its text as it comes. Several are generated together and printed whole, in
-//! the order given.
+//! the order given. Without any it is a conversation (`generate/chat.rs`).
 
-use std::io::Write;
+mod chat;
+
+use std::io::{Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use scalerl_generate::{Completion, Finish, Generator, GeneratorOptions, Interruption, Request};
 use scalerl_model::folder::Model;
-use scalerl_model::generate::{
-    Completion, Finish, Generator, GeneratorOptions, Interruption, Request,
-};
 use scalerl_model::hub;
 use scalerl_model::template::{ChatTemplate, Prompt};
 use scalerl_model::tokenizer::{Markers, Tokenizer};
@@ -27,17 +27,21 @@ pub(crate) struct Args {
     /// Folder of the model, or a name on the Hugging Face hub.
     #[arg(long)]
     model: String,
-    /// The text to continue; may be given several times.
-    #[arg(long, required_unless_present = "prompts")]
+    /// The text to continue; `-` reads it from standard input. Without any prompt: a chat.
+    #[arg(value_name = "TEXT")]
+    texts: Vec<String>,
+    /// The same as an option; may be given several times.
+    #[arg(long, value_name = "TEXT")]
     prompt: Vec<String>,
-    /// A file with a prompt per line: JSON objects with "prompt" or "messages" (.jsonl), else text.
+    /// A file with a prompt per line: JSON objects with "prompt" or "messages" (.jsonl), else text; `-` reads
+    /// standard input.
     #[arg(long)]
     prompts: Option<PathBuf>,
     /// Put the prompt into the model's chat template, as a user's message.
     #[arg(long)]
     chat: bool,
-    /// The system message in front, with --chat.
-    #[arg(long, requires = "chat")]
+    /// The system message in front, with --chat or in a conversation.
+    #[arg(long)]
     system: Option<String>,
     #[arg(long, default_value_t = 256)]
     max_tokens: usize,
@@ -77,7 +81,11 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     let folder = hub::resolve(&args.model).map_err(|error| bad_model(&error))?;
     let tokenizer = Tokenizer::load(&folder).map_err(|error| bad_model(&error))?;
     let tokenizer = Arc::new(tokenizer);
-    let prompts = prompts(args, &folder, &tokenizer)?;
+    let template = ChatTemplate::load(&folder).map_err(|error| bad_model(&error))?;
+    let texts = texts(args)?;
+    // Known before the weights are read.
+    let encode = |text| encode(args, text, template.as_ref(), &tokenizer);
+    let prompts: Vec<Vec<i64>> = texts.iter().map(encode).collect::<anyhow::Result<_>>()?;
     let kind = args.arithmetic.kind(device);
     let model = Model::load(&folder, kind, device).map_err(|error| bad_model(&error))?;
     let mut options = GeneratorOptions::of(device);
@@ -86,17 +94,50 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut generator = Generator::new(model, options)
         .map_err(|error| BadInput::new(&error).hint(error.hint()))?
         .with_tokenizer(tokenizer.clone());
+    if prompts.is_empty() {
+        let mut speaker = Speaker { generator, tokenizer };
+        return chat::run(args, &mut speaker, template.as_ref(), out);
+    }
     for tokens in &prompts {
-        let request = request(args, tokens, &tokenizer)?;
+        let request = request(args, tokens, &tokenizer, args.seed)?;
         generator.submit(request).map_err(|error| BadInput::new(&error).hint(error.hint()))?;
     }
     if prompts.len() == 1 && args.n == 1 && !args.json {
-        return stream(&mut generator, &tokenizer, out);
+        return stream(&mut generator, &tokenizer, out).map(drop);
     }
     print_all(args, &mut generator, &tokenizer, out)
 }
 
-fn request(args: &Args, prompt: &[i64], tokenizer: &Tokenizer) -> anyhow::Result<Request> {
+/// A model that answers, one prompt after the other.
+struct Speaker {
+    generator: Generator,
+    tokenizer: Arc<Tokenizer>,
+}
+
+impl Speaker {
+    /// Prints the answer to a prompt as it comes, and returns it.
+    fn answer(
+        &mut self,
+        args: &Args,
+        prompt: &Value,
+        template: Option<&ChatTemplate>,
+        seed: u64,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<String> {
+        let tokens = encode(args, prompt, template, &self.tokenizer)?;
+        let request = request(args, &tokens, &self.tokenizer, seed)?;
+        let submitted = self.generator.submit(request);
+        submitted.map_err(|error| BadInput::new(&error).hint(error.hint()))?;
+        stream(&mut self.generator, &self.tokenizer, out)
+    }
+}
+
+fn request(
+    args: &Args,
+    prompt: &[i64],
+    tokenizer: &Tokenizer,
+    seed: u64,
+) -> anyhow::Result<Request> {
     let interruptions = match args.interrupt_after {
         Some(after) => {
             let tokens = tokenizer.encode(&args.interrupt_with, Markers::Leave);
@@ -110,23 +151,40 @@ fn request(args: &Args, prompt: &[i64], tokenizer: &Tokenizer) -> anyhow::Result
         sampling: args.sampling.sampling(),
         stop_tokens: tokenizer.ends().to_vec(),
         stop_strings: args.stop.clone(),
-        seed: args.seed,
+        seed,
         interruptions,
         ..Request::new(prompt.to_vec(), args.max_tokens)
     })
 }
 
-/// Every prompt as tokens.
-fn prompts(args: &Args, folder: &Path, tokenizer: &Tokenizer) -> anyhow::Result<Vec<Vec<i64>>> {
-    let mut texts: Vec<Value> = args.prompt.iter().map(|text| json!(text)).collect();
+/// Every prompt that was given, as text or as a list of messages; none asks for a conversation.
+fn texts(args: &Args) -> anyhow::Result<Vec<Value>> {
+    let mut texts = Vec::new();
+    for text in args.texts.iter().chain(&args.prompt) {
+        texts.push(match text.as_str() {
+            "-" => json!(standard_input()?.trim_end_matches(['\n', '\r'])),
+            text => json!(text),
+        });
+    }
     if let Some(path) = &args.prompts {
         texts.extend(read(path)?);
     }
-    if texts.is_empty() {
-        return Err(BadInput::new("there is no prompt").hint("give --prompt TEXT").into());
+    let is_asked = !args.texts.is_empty() || !args.prompt.is_empty() || args.prompts.is_some();
+    if texts.iter().all(|text| text == "") && is_asked {
+        return Err(BadInput::new("there is no prompt").hint("give a text to continue").into());
     }
-    let template = ChatTemplate::load(folder).map_err(|error| bad_model(&error))?;
-    texts.iter().map(|text| encode(args, text, template.as_ref(), tokenizer)).collect()
+    Ok(texts)
+}
+
+fn standard_input() -> anyhow::Result<String> {
+    let bytes = std::io::stdin().lock().take(scalerl_files::RECORD + 1);
+    let mut text = String::new();
+    let read = std::io::BufReader::new(bytes).read_to_string(&mut text);
+    read.map_err(|error| BadInput::new(format!("standard input: {error}")))?;
+    if text.len() as u64 > scalerl_files::RECORD {
+        return Err(BadInput::new("standard input has more text than a prompt can have").into());
+    }
+    Ok(text)
 }
 
 fn encode(
@@ -157,12 +215,19 @@ fn encode(
 
 /// A prompt per line, as text or as a list of messages.
 fn read(path: &Path) -> anyhow::Result<Vec<Value>> {
-    let named = |line: usize| format!("{}, line {}", path.display(), line + 1);
-    let text =
+    let is_piped = path == Path::new("-");
+    let name = if is_piped { "standard input".into() } else { path.display().to_string() };
+    let named = |line: usize| format!("{name}, line {}", line + 1);
+    let text = if is_piped {
+        standard_input()?
+    } else {
         scalerl_files::read_input_to_string(path, scalerl_files::TABLE).map_err(|error| {
-            BadInput::new(format!("{}: {error}", path.display())).hint("give a file of prompts")
-        })?;
-    let is_json = path.extension().is_some_and(|extension| extension == "jsonl");
+            BadInput::new(format!("{name}: {error}")).hint("give a file of prompts")
+        })?
+    };
+    // A pipe has no name to tell its format.
+    let is_json = path.extension().is_some_and(|extension| extension == "jsonl")
+        || is_piped && text.trim_start().starts_with('{');
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines
         .map(|(number, line)| {
@@ -182,13 +247,13 @@ fn read(path: &Path) -> anyhow::Result<Vec<Value>> {
         .collect()
 }
 
-/// Prints text as soon as it is whole: a character may need several tokens.
+/// Prints text as soon as it is whole, since a character may need several tokens; returns all of it.
 fn stream(
     generator: &mut Generator,
     tokenizer: &Tokenizer,
     out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    let (mut ids, mut printed) = (Vec::new(), 0);
+) -> anyhow::Result<String> {
+    let (mut ids, mut printed, mut said) = (Vec::new(), 0, String::new());
     while !generator.is_idle() {
         let report = generator.step()?;
         ids.extend(report.tokens.iter().map(|(_, _, token)| token.id));
@@ -204,9 +269,10 @@ fn stream(
             if completion.finish == Finish::Length {
                 writeln!(out, "[cut off after {} tokens]", completion.tokens.len())?;
             }
+            said.clone_from(&text);
         }
     }
-    Ok(())
+    Ok(said)
 }
 
 fn print_all(

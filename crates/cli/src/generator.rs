@@ -10,18 +10,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use scalerl_model::collective::{Token, Transport};
-use scalerl_model::device;
-use scalerl_model::tch::{Device, Kind};
 use scalerl_model::train::ComputeKind;
 use scalerl_recipe::{Recipe, Source};
+use scalerl_torch::collective::{Token, Transport};
+use scalerl_torch::device;
+use scalerl_torch::tch::{Device, Kind};
 use scalerl_worker::channel::WeightMember;
 use scalerl_worker::host::host;
 use scalerl_worker::options::{cache_after_exchange, generator_options, learner_options};
 use scalerl_worker::remote::{
     Announcement, Broker, Ended, Found, RemoteError, RemoteOptions, ServeSetup, find, serve,
 };
-use scalerl_worker::{Form, LocalGenerator, LocalGeneratorSetup, Shelf};
+use scalerl_worker::{Form, LocalGenerator, LocalGeneratorSetup, WeightStore};
 
 use crate::failure::BadInput;
 use crate::train::cluster::processes::end_with_owner;
@@ -82,6 +82,7 @@ pub(crate) fn run(args: &Args, _out: &mut dyn Write) -> Result<()> {
 /// The session that was served last.
 struct Last {
     nonce: String,
+    token: Token,
     /// Its trainer may live: the network between may have been down.
     may_go_on: bool,
 }
@@ -135,9 +136,9 @@ impl Role {
                 return Ok(());
             };
             let nonce = found.nonce.clone();
-            let ended = self.serve(&broker, *found, token).await?;
+            let ended = self.serve(&broker, *found, token.clone()).await?;
             let may_go_on = matches!(ended, Ended::TrainerGone { .. });
-            last = Some(Last { nonce, may_go_on });
+            last = Some(Last { nonce, token, may_go_on });
             match ended {
                 Ended::Over => {
                     self.say("the run is over");
@@ -183,7 +184,7 @@ impl Role {
 
     /// One look for a session.
     async fn look(&self, broker: &mut Broker, last: Option<&Last>) -> Result<Look> {
-        let Some(token) = self.token.read()? else {
+        let Some(token) = self.token.read(last.map(|last| &last.token))? else {
             let message = format!("{} is not there", self.token.place());
             let hint = "start the trainer, which writes it, or set SCALERL_TOKEN for both";
             return Ok(Look::Missing(BadInput::new(message).hint(hint).into()));
@@ -233,14 +234,14 @@ impl Role {
         let model = recruit.policy.load(kind, self.device)?;
         let (config, form) = (model.config.clone(), Form::of(&model.parameters));
         let renderer = Renderer::load(&recipe, &recruit.policy.folder)?;
-        let shelf = Shelf::new();
+        let weight_store = WeightStore::new();
         let local = LocalGenerator::start(LocalGeneratorSetup {
             options: generator_options(&recipe, &config, self.device),
             model,
             tokenizer: renderer.tokenizer.clone(),
             stop_tokens: renderer.tokenizer.ends().iter().map(|id| *id as u32).collect(),
             cache_after_exchange: cache_after_exchange(&recipe),
-            shelf: shelf.clone(),
+            weight_store: weight_store.clone(),
             threads: None,
         })?;
         let mut options = channel_options(&recipe);
@@ -250,7 +251,7 @@ impl Role {
         let key = token.clone();
         // Waits for the trainer: not on a thread of the runtime.
         let joined = tokio::task::spawn_blocking(move || {
-            WeightMember::join((&address, port, &key), &own_name, form, shelf, options)
+            WeightMember::join((&address, port, &key), &own_name, form, weight_store, options)
         });
         let member = match joined.await.context("joining panicked")? {
             Ok(member) => member,

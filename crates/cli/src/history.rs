@@ -13,9 +13,10 @@ use scalerl_curve::{HistoryEntry, Provenance};
 use scalerl_journal::{Added, JournalError, Library};
 
 use crate::failure::BadInput;
+use crate::forecast::history;
 use crate::forecast::options::{ProvenanceOptions, ReadingOptions};
 use crate::forecast::output::{self, say};
-use crate::forecast::{history, table};
+use scalerl_report::table;
 
 /// Options of `scalerl history`.
 #[derive(Debug, clap::Args)]

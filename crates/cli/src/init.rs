@@ -17,13 +17,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use scalerl_model::config::ModelConfig;
-use scalerl_model::tch::Device;
+use scalerl_model::hub;
 use scalerl_model::template::ChatTemplate;
 use scalerl_model::tokenizer::Markers;
-use scalerl_model::{device, hub, shim};
 use scalerl_recipe::{Recipe, Source};
 use scalerl_task::data::{ReadError, Row, column, read_rows};
 use scalerl_task::{Problem, problems_of};
+use scalerl_torch::tch::Device;
+use scalerl_torch::{device, shim};
 
 use crate::failure::BadInput;
 use crate::train::policy::bad_model;
@@ -284,9 +285,9 @@ fn say(
 ) -> Result<()> {
     for Choice { section, key, value, why } in choices {
         let key = format!("{section}.{key}");
-        match why.is_empty() {
-            true => writeln!(out, "{key:29} {value}")?,
-            false => writeln!(out, "{key:29} {value}\n{:31}{why}", "")?,
+        writeln!(out, "{key:29} {value}")?;
+        if !why.is_empty() {
+            writeln!(out, "{:31}{why}", "")?;
         }
     }
     if is_estimated {

@@ -36,6 +36,7 @@ mod report;
 mod sampling;
 #[cfg(feature = "train")]
 mod sft;
+mod shell;
 mod status;
 mod study;
 #[cfg(feature = "train")]
@@ -45,9 +46,23 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+#[cfg(not(feature = "train"))]
+const START: &str = "\
+Start here:
+  scalerl fit LOG                   a forecast from the log of any trainer
+  scalerl recipe list               recipes that are part of the program";
+
+#[cfg(feature = "train")]
+const START: &str = "\
+Start here:
+  scalerl train quickstart          a whole run with forecast and report: minutes on two CPU cores, no files
+  scalerl init DATA --model MODEL   a recipe for data of your own; then scalerl train FILE --dry-run
+  scalerl fit LOG                   a forecast from the log of any trainer
+  scalerl recipe list               recipes that are part of the program";
+
 /// RL post-training for language models whose outcome can be forecast.
 #[derive(Debug, Parser)]
-#[command(name = "scalerl", version, max_term_width = 100)]
+#[command(name = "scalerl", version, max_term_width = 100, before_help = START)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -101,6 +116,10 @@ enum Command {
     Alarms(alarms::Args),
     /// List, show, check and compare recipes.
     Recipe(recipe::Args),
+    /// Print a script that completes commands and options: scalerl completions bash.
+    Completions(shell::Completions),
+    /// Print the manual, or write the pages of all commands: scalerl man | man -l -.
+    Man(shell::Man),
     /// Measure speed.
     #[command(subcommand)]
     Bench(Bench),
@@ -146,6 +165,8 @@ fn main() -> ExitCode {
         #[cfg(feature = "train")]
         Command::Alarms(args) => alarms::run(&args, &mut out),
         Command::Recipe(args) => recipe::run(&args, &mut out),
+        Command::Completions(args) => shell::completions(&args, &mut out),
+        Command::Man(args) => shell::man(&args, &mut out),
         Command::Bench(Bench::Fit(args)) => forecast::bench::run(&args, &mut out),
         #[cfg(feature = "train")]
         Command::Bench(Bench::Model(what)) => bench::run(&what, &mut out),

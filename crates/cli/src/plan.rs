@@ -16,9 +16,9 @@ use scalerl_study::record;
 use serde::Serialize;
 
 use crate::failure::BadInput;
-use crate::forecast::table::row;
-use crate::forecast::{output, table};
-use crate::study::{axis_label, bad_input};
+use crate::forecast::output;
+use scalerl_report::table::{self, row};
+use crate::study::bad_input;
 
 /// Seeds of a recipe that the table goes through.
 const SHOWN_SEEDS: [u32; 8] = [2, 3, 4, 5, 6, 8, 12, 16];
@@ -235,7 +235,7 @@ fn pilot_lines(pilot: &Pilot) -> Vec<String> {
         format!(
             "a run takes {} {}, {} device-hours without its {:.0} evaluations",
             short(cost.compute),
-            axis_label(cost.axis),
+            cost.axis.label(),
             short(cost.training_hours),
             cost.evaluations
         ),

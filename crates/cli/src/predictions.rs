@@ -4,22 +4,21 @@
 //! prints how good the forecasts were. With `--out` their rows are added to the ledger beside the
 //! page, and the page is written from the whole ledger.
 //!
-//! Not here: what the page says (`page.rs`).
-
-mod page;
+//! Not here: what the page says (`scalerl-report`).
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use scalerl_board::{Size, save};
+use scalerl_report::predictions as page;
 use scalerl_study::ledger::{self, Row};
 use scalerl_study::{export, record};
 
 use crate::failure::BadInput;
 use crate::forecast::output::say;
-use crate::forecast::table;
 use crate::study::bad_input;
+use scalerl_report::table;
 
 /// Options of `scalerl predictions`.
 #[derive(Debug, clap::Args)]

@@ -244,7 +244,7 @@ mod tests {
         assert!(error.downcast_ref::<BadInput>().is_some());
         assert_eq!(
             error.to_string(),
-            "--set pipeline.group_size=1: `pipeline.group_size` is 1, it must be at least 2"
+            "--set pipeline.group_size=1: `pipeline.group_size` is 1, it must be between 2 and 65536"
         );
         assert_eq!(output(&["check", "scalerl"]).unwrap(), "scalerl: fine\n");
     }

@@ -1,40 +1,14 @@
-//! `scalerl report`: one HTML page about a run folder, whether the run has ended, goes on or was
-//! killed; and the summary that the terminal shows when a run is over.
-//!
-//! ```text
-//! RUN --journal--> story --curve--> findings --board--> RUN/report.html
-//!                                      '--> summary (terminal) | --json
-//! ```
-//!
-//! Each section of the page is a module of its own. What a run has not got yet (evaluations, enough
-//! points for a fit, samples) gets a sentence in its place. Reads files only, so it builds without
-//! libtorch.
+//! `scalerl report`: one HTML page about a run folder, or its numbers. What it says is in
+//! `scalerl-report`.
 
-mod axes;
-mod compute;
-mod curve;
-mod forecasts;
-mod halftime;
-mod headline;
-mod recipe;
-mod samples;
-mod sets;
-mod steps;
-mod story;
-mod trace;
-mod trouble;
-
+use std::error::Error as _;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use scalerl_board::{Block, Page, Section};
-use scalerl_curve::Fit;
-
-use forecasts::Checked;
-use halftime::HalfTime;
-use headline::Headline;
-use story::{State, Story};
+use clap::ValueEnum;
+use scalerl_journal::Axis;
+use scalerl_report::run::RunReport;
 
 use crate::failure::BadInput;
 use crate::forecast::output;
@@ -49,39 +23,48 @@ pub(crate) struct Args {
     out: Option<PathBuf>,
     /// Compute axis. Default: the recipe's (budget.axis).
     #[arg(long, value_name = "AXIS")]
-    x: Option<axes::Chosen>,
+    x: Option<ChosenAxis>,
     /// The numbers as JSON, and no page unless --out asks for one.
     #[arg(long)]
     json: bool,
 }
 
-/// What the points say.
-struct Findings {
-    fit: Result<Fit, String>,
-    half_time: Result<HalfTime, String>,
-    forecasts: Vec<Checked>,
+/// What `--x` takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ChosenAxis {
+    /// Device-hours without evaluations.
+    #[value(alias = "gpu-hours", alias = "gpu_hours")]
+    DeviceHours,
+    /// Tokens generated for training.
+    Tokens,
+    /// Operations of the model in generating and training.
+    Flops,
+    /// Optimizer steps.
+    Steps,
 }
 
-impl Findings {
-    fn of(story: &Story) -> Self {
-        let fits = rayon::join(|| curve::fit(story), || halftime::test(story));
-        Self { fit: fits.0, half_time: fits.1, forecasts: forecasts::check(story) }
+impl From<ChosenAxis> for Axis {
+    fn from(chosen: ChosenAxis) -> Self {
+        match chosen {
+            ChosenAxis::DeviceHours => Self::DeviceHours,
+            ChosenAxis::Tokens => Self::Tokens,
+            ChosenAxis::Flops => Self::Flops,
+            ChosenAxis::Steps => Self::Steps,
+        }
     }
 }
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     check_out(args)?;
-    let story = Story::load(&args.run, args.x.map(axes::Chosen::axis))?;
-    let findings = Findings::of(&story);
-    let headline = Headline::new(&story, &findings);
+    let report = load(&args.run, args.x.map(Axis::from))?;
     if args.json {
-        output::json(out, &headline)?;
+        output::json(out, &report.headline())?;
     } else {
-        headline.write(out)?;
+        report.headline().write(out)?;
     }
     let default = (!args.json).then(|| args.run.join("report.html"));
     if let Some(path) = args.out.clone().or(default) {
-        output::page(&path, page(&story, &findings, &args.run))?;
+        output::page(&path, report.page(&args.run))?;
     }
     Ok(())
 }
@@ -89,10 +72,21 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
 /// The end of `scalerl train`: summary and page.
 #[cfg(feature = "train")]
 pub(crate) fn close(run: &Path, out: &mut dyn Write) -> Result<()> {
-    let story = Story::load(run, None)?;
-    let findings = Findings::of(&story);
-    Headline::new(&story, &findings).write(out)?;
-    output::page(&run.join("report.html"), page(&story, &findings, run))
+    let report = load(run, None)?;
+    report.headline().write(out)?;
+    output::page(&run.join("report.html"), report.page(run))
+}
+
+/// What is no run folder, or cannot be read, is bad input.
+fn load(run: &Path, axis: Option<Axis>) -> Result<RunReport, BadInput> {
+    if !run.is_dir() {
+        let message = format!("{}: no such folder", run.display());
+        return Err(BadInput::new(message).hint("give the folder of a run"));
+    }
+    RunReport::load(run, axis).map_err(|error| {
+        let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+        BadInput::new(format!("{error}{cause}")).hint(error.hint())
+    })
 }
 
 /// Refuses a place that cannot be written, or that would overwrite the run itself.
@@ -111,82 +105,4 @@ fn check_out(args: &Args) -> Result<(), BadInput> {
         }
         None => Ok(()),
     }
-}
-
-fn page(story: &Story, findings: &Findings, path: &Path) -> Page {
-    let description = story.recipe.as_ref().map_or("", |recipe| recipe.description.as_str());
-    Page {
-        title: format!("Run {}", story.name),
-        subtitle: description.to_owned(),
-        sections: vec![
-            opening(story, findings, path),
-            curve::section(story, &findings.fit),
-            curve::half_time_section(story, &findings.half_time),
-            forecasts::section(story, &findings.forecasts),
-            sets::section(story),
-            compute::section(story),
-            steps::section(story),
-            trouble::section(story),
-            samples::section(story),
-            recipe::section(story),
-        ],
-    }
-}
-
-fn opening(story: &Story, findings: &Findings, path: &Path) -> Section {
-    let headline = Headline::new(story, findings);
-    let mut pairs = about(story);
-    pairs.extend(headline.rows());
-    let mut blocks = vec![Block::Headlines(vec![headline.opening()]), Block::KeyValues(pairs)];
-    if let Some(command) = resume_command(story, path) {
-        blocks.push(Block::Prose(match story.checkpoints.last() {
-            Some(last) => format!("To go on from the checkpoint of step {}:", last.version.0),
-            None => "There is no checkpoint; to go on from the start:".to_owned(),
-        }));
-        blocks.push(Block::Code(command));
-    }
-    Section { heading: String::new(), blocks }
-}
-
-/// What ran, and on what.
-fn about(story: &Story) -> Vec<(String, String)> {
-    let environment = &story.environment;
-    let model = match &story.recipe {
-        Ok(recipe) => recipe.model.path.clone().unwrap_or_else(|| "not named".to_owned()),
-        Err(_) => "unknown: this release cannot read the recipe".to_owned(),
-    };
-    let commit = environment.commit.as_deref().unwrap_or("not recorded");
-    let mut pairs = vec![
-        ("model", model),
-        ("program", format!("scalerl {}, commit {commit}", environment.scalerl)),
-        ("devices", environment.devices.join(", ")),
-        ("machine", environment.machine.clone()),
-        ("command", environment.command.join(" ")),
-    ];
-    pairs.retain(|(_, value)| !value.is_empty());
-    pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
-}
-
-/// How to go on, for a run that has not come to its end.
-fn resume_command(story: &Story, path: &Path) -> Option<String> {
-    use scalerl_journal::StopReason::{
-        DeviceHours, ForecastGain, NoPrompts, NothingToLearn, Steps, Target, Tokens, WallHours,
-    };
-    let is_over = match &story.state {
-        State::Running => true,
-        State::Killed | State::Failed { .. } => false,
-        State::Ended { reason } => matches!(
-            reason,
-            Steps
-                | DeviceHours
-                | WallHours
-                | Tokens
-                | Target
-                | ForecastGain
-                | NoPrompts
-                | NothingToLearn
-        ),
-    };
-    let recipe = path.join("recipe.toml");
-    (!is_over).then(|| format!("scalerl train {} --resume {}", recipe.display(), path.display()))
 }

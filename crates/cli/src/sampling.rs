@@ -1,6 +1,6 @@
 //! The flags that say how tokens are drawn, the same wherever tokens are drawn.
 
-use scalerl_model::generate::{GREEDY, Sampling};
+use scalerl_generate::{GREEDY, Sampling};
 
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct SamplingArgs {

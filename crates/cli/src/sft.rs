@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use scalerl_model::sft::{Progress, SftError, SftOptions};
 use scalerl_model::train::AdamWConfig;
-use scalerl_model::{device, hub, sft};
+use scalerl_model::{hub, sft};
+use scalerl_torch::device;
 
 use crate::failure::{BadInput, Failed};
 use crate::interrupt::Interrupt;

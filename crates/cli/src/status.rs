@@ -17,9 +17,9 @@ use scalerl_recipe::Resolved;
 use serde_json::json;
 
 use crate::failure::BadInput;
-use crate::forecast::table::{self, row};
 use crate::recipe::resolve_kept;
 use left::{Left, duration};
+use scalerl_report::table::{self, row};
 
 /// Options of `status`.
 #[derive(Debug, clap::Args)]

@@ -15,17 +15,15 @@
 
 mod gpus;
 mod outcome;
-mod pages;
 mod race;
-mod race_table;
 mod show;
 mod supervise;
-mod tables;
 
 use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use scalerl_report::study::tables;
 use scalerl_study::race::{Limits, USUAL_LIMITS};
 use scalerl_study::{Plan, StudyError, StudyFile, state};
 
@@ -34,7 +32,6 @@ use crate::forecast::output::say;
 use outcome::Study;
 use race::Race;
 use supervise::{Ended, Supervisor};
-pub(crate) use tables::{axis_label, pipes};
 
 /// Options of `scalerl study`.
 #[derive(Debug, clap::Args)]
@@ -198,6 +195,6 @@ fn program(args: &Args) -> Result<PathBuf> {
 
 fn dry_run(plan: &Plan, out: &mut dyn Write) -> Result<()> {
     writeln!(out, "{}: {}\n", plan.name, plan.description)?;
-    crate::forecast::table::write(out, &tables::planned(plan)?)?;
+    scalerl_report::table::write(out, &tables::planned(plan)?)?;
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! `scalerl train`: from a recipe to a run folder.
 //!
-//! Resolve the recipe, see that the folder can be used (`place.rs`), read the problems
+//! Resolve the recipe, see that the folder can be used (`destination.rs`), read the problems
 //! (`material.rs`), prepare the policy (`policy.rs`), render prompts (`rendering.rs`), then hand
 //! generator (`servers.rs` where vLLM writes), trainer, prompts and judge to the engine (`conduct.rs`)
 //! and show what happens (`live.rs`). In this order, so that whatever can be refused is refused before
@@ -10,11 +10,11 @@
 mod back;
 pub(crate) mod cluster;
 mod conduct;
+mod destination;
 pub(crate) mod environment;
 mod history;
 pub(crate) mod live;
 mod material;
-mod place;
 mod plan;
 pub(crate) mod policy;
 mod provenance;
@@ -28,9 +28,9 @@ use std::time::Duration;
 use anyhow::Result;
 use scalerl_engine::RunEnd;
 use scalerl_journal::{RunFolder, StopReason};
-use scalerl_model::tch::Device;
-use scalerl_model::{device, shim};
 use scalerl_recipe::{GeneratorChoice, Recipe, Resolved};
+use scalerl_torch::tch::Device;
+use scalerl_torch::{device, shim};
 
 use crate::failure::BadInput;
 use crate::generator::Role;
@@ -38,8 +38,8 @@ use crate::recipe::{resolve, say_advice};
 use cluster::token::TokenSource;
 use cluster::{Part, own_device};
 use conduct::{Parts, conduct};
+use destination::{Destination, resumed_recipe};
 use environment::environment;
-use place::{Place, resumed_recipe};
 use policy::Policy;
 use rendering::Renderer;
 
@@ -109,36 +109,34 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         // Known before anything is spent.
         cluster::redis(&recipe)?;
     }
-    let place = match &args.resume {
-        Some(folder) => Place::resumed(folder)?,
-        None => Place::new(args.run.as_deref(), &recipe, &args.recipes)?,
+    let destination = match &args.resume {
+        Some(folder) => Destination::resumed(folder)?,
+        None => Destination::new(args.run.as_deref(), &recipe, &args.recipes)?,
     };
-    let _undo = matches!(place, Place::New(_)).then(|| UndoStart(place.path().to_owned()));
-    let record = place.path().join("held_out.json");
+    let _undo = matches!(destination, Destination::New(_))
+        .then(|| UndoStart(destination.path().to_owned()));
+    let record = destination.path().join("held_out.json");
     let problems = material::read(&recipe, &record)?;
-    let policy = match Policy::recorded(place.path()) {
-        Some(policy) => policy,
-        None => match Policy::prepare(&recipe, device)? {
-            Some(policy) => policy,
-            None => {
-                let line =
-                    "stopped in the warm-up, which is saved; the same command goes on with it";
-                return Ok(writeln!(out, "{line}")?);
-            }
-        },
+    let policy = match Policy::recorded(destination.path()) {
+        Some(policy) => Some(policy),
+        None => Policy::prepare(&recipe, device)?,
+    };
+    let Some(policy) = policy else {
+        let line = "stopped in the warm-up, which is saved; the same command goes on with it";
+        return Ok(writeln!(out, "{line}")?);
     };
     let renderer = Renderer::load(&recipe, &policy.folder)?;
     let kept = problems.record.clone();
     let material = material::render(problems, &renderer, &recipe)?;
     let provenance = provenance::of(&policy, &recipe, &material.evaluation_sets)?;
     let history = match (&args.resume, args.no_history) {
-        (None, false) => history::gather(place.path(), &provenance)?,
+        (None, false) => history::gather(destination.path(), &provenance)?,
         _ => Vec::new(),
     };
     if let Some(target) = args.from {
-        back::go_back(place.path(), target)?;
+        back::go_back(destination.path(), target)?;
     }
-    let folder = place.enter(&recipe, &environment(device, provenance))?;
+    let folder = destination.enter(&recipe, &environment(device, provenance))?;
     material::record(&kept, &record)?;
     policy.record(folder.path())?;
     if args.resume.is_none() {
@@ -203,7 +201,7 @@ fn dry_run(args: &Args, recipe: &Resolved, device: Device, out: &mut dyn Write) 
         cluster::redis(recipe)?;
     }
     if args.resume.is_none() {
-        Place::new(args.run.as_deref(), recipe, &args.recipes)?;
+        Destination::new(args.run.as_deref(), recipe, &args.recipes)?;
     }
     say_advice(recipe, out)?;
     let is_shared = generator_device(&args.device, device) == device;
@@ -233,7 +231,7 @@ fn generator_device(named: &str, trainer: Device) -> Device {
 
 fn finish(end: &RunEnd, out: &mut dyn Write) -> Result<()> {
     let folder = end.folder.display();
-    let (reason, spent) = (live::reason(end.reason), live::held(end.ledger.device_hours()));
+    let (reason, spent) = (end.reason.description(), live::held(end.ledger.device_hours()));
     writeln!(out, "ended after step {}: {reason} ({spent})\n", end.version.0)?;
     if let Err(error) = crate::report::close(&end.folder, out) {
         // The run has ended as it should; a page that cannot be written does not change that.

@@ -189,7 +189,7 @@ fn completions_cannot_reach_out_of_their_place_and_what_was_put_in_is_marked() {
     let marks: Vec<String> =
         document.descendants().filter(|node| node.has_tag_name("mark")).map(text).collect();
     assert!(!marks.is_empty() && marks.iter().all(|mark| mark == PHRASE), "{marks:?}");
-    let known = ["class", "tabindex", "title", "id", "href", "scope", "aria-label"];
+    let known = ["class", "tabindex", "title", "id", "href", "scope", "role", "aria-label"];
     let outside = document.descendants().filter(|node| {
         node.is_element() && !node.ancestors().any(|above| above.has_tag_name("svg"))
     });
@@ -244,7 +244,7 @@ fn the_terminal_has_the_same_headline() {
     assert_eq!(outcome.code, 0, "{}", outcome.err);
     assert!(path.join("report.html").is_file(), "beside the run by default");
     insta::assert_snapshot!(outcome.out, @r"
-    run: 60 steps, 0.667 device-hours, ended: the budget of optimizer steps is spent
+    run: 60 steps, 0.667 device-hours, ended: its steps are done
 
       pass rate              0.200 → 0.660 on held-out, 31 evaluations
       half-time forecast     0.658 [0.598, 0.730]: 0.002 too low, measured inside

@@ -5,6 +5,7 @@
 //! forecast is also judged on every point after the cut.
 
 use serde::Serialize;
+use thiserror::Error;
 
 use crate::compute::Compute;
 use crate::fit::{Ceiling, FitError, fit};
@@ -49,11 +50,14 @@ pub struct Backtest {
 }
 
 /// Why a fraction could not be tested.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
 pub enum Skipped {
     /// The part could not be fitted.
-    Fit(FitError),
+    #[error(transparent)]
+    Fit(#[from] FitError),
     /// No measurement lies far enough after the cut.
+    #[error("no point measured after it")]
     NothingAfter,
 }
 

@@ -190,14 +190,11 @@ impl Fit {
 
     /// The ceiling's distribution, on the scale of the values.
     pub(crate) fn ceiling_distribution(&self) -> Mixture {
-        match &self.predictor {
-            Predictor::Mixture(posterior) => {
-                posterior.ceiling().rescaled(self.range.low, self.range.width())
-            }
-            _ => {
-                let high = self.ceiling_high.max(self.ceiling.value);
-                one_normal(Estimate { value: self.ceiling.value, low: self.ceiling.low, high })
-            }
+        if let Predictor::Mixture(posterior) = &self.predictor {
+            posterior.ceiling().rescaled(self.range.low, self.range.width())
+        } else {
+            let high = self.ceiling_high.max(self.ceiling.value);
+            one_normal(Estimate { value: self.ceiling.value, low: self.ceiling.low, high })
         }
     }
 

@@ -1,8 +1,15 @@
 //! The compute-performance law of RL post-training: fit it, forecast with it, compare runs by it.
 //!
-//! Pass rate follows a sigmoid in the logarithm of compute (arXiv 2510.13786), so a run can be
-//! fitted early and its end forecast. This crate knows numbers only: no files, no tensors, no
-//! async.
+#![doc = include_str!("../README.md")]
+//!
+//! ```text
+//! points ─Series─> fit ──> Fit: parameters, verdict, forecast, more_compute, compute_for
+//!           history ─┘       ├─ compare, lead: two runs      ├─ until_bounded: how long to wait
+//!                            └─ backtest, Rival: how good?   └─ twins: other seeds
+//! ```
+//!
+//! Types that callers fill in ([`Point`], [`FitOptions`], [`HistoryEntry`], [`Sigmoid`]) can be
+//! written out; all that is handed back is `#[non_exhaustive]`.
 
 #![deny(missing_docs)]
 

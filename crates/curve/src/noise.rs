@@ -27,6 +27,7 @@ const Z: f64 = 1.645;
 
 /// What one evaluation can show, for a pass rate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Resolution {
     /// Graded completions behind it.
     pub samples: f64,

@@ -39,33 +39,33 @@ use crate::{
     error::EngineError,
     evaluate::Evaluated,
     groups::{Formed, Ready, Ticket},
+    journal_writer::JournalWriter,
     meter::Meter,
-    pen::Pen,
     sampling::{Floor, Sampled},
     scheme::Scheme,
-    seat::Seat,
     settings::Settings,
     slots::{Slot, Slots},
     stability::Watch,
     state::Tally,
+    trainer_handle::TrainerHandle,
 };
 use saving::Saved;
 use stepping::Attempt;
 
-/// What a task other than sampling has brought. Those that used the trainer's seat give it back.
+/// What a task other than sampling has brought. Those that used the trainer's handle give it back.
 enum Done<S> {
-    Stepped { seat: S, attempt: Attempt },
-    Published { seat: S, result: Result<WeightHandle, EngineError> },
-    Saved { seat: S, result: Result<Saved, EngineError> },
+    Stepped { trainer: S, attempt: Attempt },
+    Published { trainer: S, result: Result<WeightHandle, EngineError> },
+    Saved { trainer: S, result: Result<Saved, EngineError> },
     Committed(Result<PolicyVersion, EngineError>),
     Adopted { version: PolicyVersion, result: Result<(), EngineError> },
     Evaluated(Result<Evaluated, EngineError>),
     Forecast(Option<ForecastReport>),
 }
 
-/// What a task has the trainer's seat for.
+/// What a task has the trainer's handle for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SeatUse {
+enum TrainerUse {
     Step,
     Publish,
     Save,
@@ -84,8 +84,8 @@ struct Due {
 struct Progress {
     /// The trainer's version.
     version: PolicyVersion,
-    /// What the trainer's seat was taken for; `None` when it is free, or gone for good.
-    seat_use: Option<SeatUse>,
+    /// What the trainer's handle was taken for; `None` when it is free, or gone for good.
+    trainer_use: Option<TrainerUse>,
     /// The last version that was published; `None` before the first.
     published: Option<PolicyVersion>,
     /// Published and not yet given to the generator. While there is one, nothing is published:
@@ -110,7 +110,7 @@ struct Progress {
 
 impl Progress {
     fn is_stepping(&self) -> bool {
-        self.seat_use == Some(SeatUse::Step)
+        self.trainer_use == Some(TrainerUse::Step)
     }
 
     fn is_measuring(&self) -> bool {
@@ -147,7 +147,7 @@ enum Ending {
 pub(crate) struct Conductor<G, S, P, R> {
     settings: Arc<Settings>,
     scheme: Scheme,
-    pen: Pen,
+    journal: JournalWriter,
     meter: Meter,
     /// Spent on work that kills have undone.
     lost: Ledger,
@@ -156,7 +156,7 @@ pub(crate) struct Conductor<G, S, P, R> {
     source: P,
     slots: Slots,
     /// The trainer, while no task has it.
-    seat: Option<S>,
+    trainer: Option<S>,
     /// Asks for an end; closed when nobody can ask any more.
     stop: mpsc::Receiver<()>,
     is_stop_open: bool,
@@ -190,7 +190,7 @@ pub(crate) struct Conductor<G, S, P, R> {
     work: JoinSet<Done<S>>,
 }
 
-impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
+impl<G: Generator, S: TrainerHandle, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     /// Runs to the end. An error ends the run too, after a checkpoint where one is possible.
     pub(crate) async fn conduct(mut self) -> Result<RunEnd, EngineError> {
         loop {
@@ -233,7 +233,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             Some(done) = self.rollouts.join_next() => self.on_sampled(done)?,
             asked = self.stop.recv(), if self.is_stop_open => self.on_asked(asked),
             change = next_change(&mut self.fleet), if self.fleet.is_some() => match change {
-                Some(change) => self.pen.write(What::Fleet(change))?,
+                Some(change) => self.journal.write(What::Fleet(change))?,
                 None => self.fleet = None,
             },
             () = sleep_until(limit.unwrap_or_else(Instant::now)), if limit.is_some() => {
@@ -265,19 +265,19 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             }
         };
         if matches!(done, Done::Stepped { .. } | Done::Published { .. } | Done::Saved { .. }) {
-            self.progress.seat_use = None;
+            self.progress.trainer_use = None;
         }
         match done {
-            Done::Stepped { seat, attempt } => {
-                self.seat = answering(seat, &attempt.result);
+            Done::Stepped { trainer, attempt } => {
+                self.trainer = answering(trainer, &attempt.result);
                 self.on_stepped(attempt)
             }
-            Done::Published { seat, result } => {
-                self.seat = answering(seat, &result);
+            Done::Published { trainer, result } => {
+                self.trainer = answering(trainer, &result);
                 self.on_published(result)
             }
-            Done::Saved { seat, result } => {
-                self.seat = answering(seat, &result);
+            Done::Saved { trainer, result } => {
+                self.trainer = answering(trainer, &result);
                 self.on_saved(result)
             }
             Done::Committed(result) => self.on_committed(result),
@@ -298,9 +298,9 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     }
 }
 
-/// The seat again, unless its trainer has stopped answering: nothing can be saved from it then.
-fn answering<S, A>(seat: S, result: &Result<A, EngineError>) -> Option<S> {
-    (!matches!(result, Err(EngineError::Late { .. }))).then_some(seat)
+/// The trainer again, unless its trainer has stopped answering: nothing can be saved from it then.
+fn answering<S, A>(trainer: S, result: &Result<A, EngineError>) -> Option<S> {
+    (!matches!(result, Err(EngineError::Late { .. }))).then_some(trainer)
 }
 
 async fn next_change(

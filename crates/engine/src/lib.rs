@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!           DrawnPrompt            Sampled                     Formed
-//! prompts ----------> sampling tasks -------> conductor --------------> trainer's seat
+//! prompts ----------> sampling tasks -------> conductor --------------> trainer's handle
 //!   (slots)            | generate              | examine, pool, cut        | plan, step, publish
 //!                      | intake, verdicts      |    set aside <--refused---|
 //!                      '--- generator <--adopt-+<------- WeightHandle -----'
@@ -15,8 +15,8 @@
 //! | conductor (`conductor.rs`) | the next task to end, a request to stop, the budget's end | any of them; it owns all tasks, and dropping it drops them |
 //! | sampling, one per slot (`sampling.rs`) | the generator, the intake's look at its answer, then all verdicts | an answer, an error, a deadline |
 //! | verdict, one per completion (`sampling.rs`) | the grader | a verdict, an error, [`Grader::deadline`] |
-//! | step, publish, save (`conductor/training.rs`, `saving.rs`) | the trainer's thread (`seat.rs`) | an answer, the thread's end, a deadline |
-//! | trainer's thread (`seat.rs`) | its next command | a command, or the seat being dropped |
+//! | step, publish, save (`conductor/training.rs`, `saving.rs`) | the trainer's thread (`trainer_handle.rs`) | an answer, the thread's end, a deadline |
+//! | trainer's thread (`trainer_handle.rs`) | its next command | a command, or the trainer being dropped |
 //! | adopt (`conductor/training.rs`) | the generator to take weights between two decode steps | an answer, an error, a deadline |
 //! | evaluation (`evaluate.rs`) | generator and graders, like sampling | the same |
 //! | forecast, sums of a checkpoint | a blocking thread | its end |
@@ -37,16 +37,16 @@ pub mod fake;
 pub mod fleet;
 mod forecast;
 mod groups;
+mod journal_writer;
 mod meter;
-mod pen;
 mod sampling;
 mod scheme;
-mod seat;
 mod settings;
 mod signals;
 mod slots;
 pub mod stability;
 mod state;
+mod trainer_handle;
 mod window;
 
 use std::{path::PathBuf, sync::Arc};
@@ -56,10 +56,10 @@ use scalerl_rollout::{Generator, Grader, PolicyVersion, PromptSource};
 use tokio::sync::mpsc;
 
 pub use error::EngineError;
-pub use seat::{OwnThread, Seat, Simulated};
 pub use settings::{Deadlines, Devices, Phrases, Settings};
 pub use signals::{never, on_signals};
 pub use slots::{Slot, Slots};
+pub use trainer_handle::{OwnThread, Simulated, TrainerHandle};
 
 use conductor::Conductor;
 
@@ -103,7 +103,7 @@ pub struct RunEnd {
 pub async fn run<G, S, P, R>(folder: RunFolder, run: Run<G, S, P, R>) -> Result<RunEnd, EngineError>
 where
     G: Generator,
-    S: Seat,
+    S: TrainerHandle,
     P: PromptSource,
     R: Grader,
 {

@@ -135,12 +135,12 @@ fn unpack(path: &Path, bytes: Vec<u8>) -> Result<Vec<u8>, IngestError> {
             .and_then(|decoder| scalerl_files::read_stream(decoder, LARGEST_FILE)),
         _ => return Ok(bytes),
     };
-    unpacked.map_err(|source| match source.kind() {
-        ErrorKind::FileTooLarge => refused(path, source),
-        _ => {
-            let file = path.display().to_string();
-            IngestError::Damaged { file, tool, problem: source.to_string() }
+    unpacked.map_err(|source| {
+        if source.kind() == ErrorKind::FileTooLarge {
+            return refused(path, source);
         }
+        let file = path.display().to_string();
+        IngestError::Damaged { file, tool, problem: source.to_string() }
     })
 }
 

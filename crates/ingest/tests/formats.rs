@@ -296,7 +296,7 @@ fn packed_logs_are_read_as_what_is_in_them() {
     let packed = packer.finish().unwrap();
     let path = folder.path().join("run.csv.gz");
     std::fs::write(&path, &packed).unwrap();
-    let runs = read(&[path.clone()], &Request::default()).unwrap();
+    let runs = read(std::slice::from_ref(&path), &Request::default()).unwrap();
     assert_eq!((runs[0].name.as_str(), xy(&runs[0])), ("run", vec![(1.0, 0.2), (2.0, 0.4)]));
     std::fs::write(&path, &packed[..packed.len() - 9]).unwrap();
     let error = read(&[path], &Request::default()).unwrap_err();

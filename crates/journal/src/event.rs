@@ -277,6 +277,24 @@ pub enum StopReason {
     NothingToLearn,
 }
 
+impl StopReason {
+    /// In words.
+    pub fn description(self) -> &'static str {
+        match self {
+            Self::Asked => "as asked",
+            Self::Steps => "its steps are done",
+            Self::DeviceHours => "its device-hours are spent",
+            Self::WallHours => "its time is over",
+            Self::Tokens => "its tokens are spent",
+            Self::Target => "the target is reached",
+            Self::ForecastGain => "more compute is forecast to buy too little",
+            Self::Unstable => "training has become unstable",
+            Self::NoPrompts => "no prompts are left",
+            Self::NothingToLearn => "batch after batch had nothing to teach",
+        }
+    }
+}
+
 impl What {
     /// Whether it belongs to the process and not to the history of the run.
     pub fn is_of_session(&self) -> bool {

@@ -22,11 +22,12 @@ use crate::{
 };
 
 /// What is written before the first event, by whoever: a start that fails leaves nothing else.
-const BEFORE_THE_FIRST_EVENT: [&str; 10] = [
+const BEFORE_THE_FIRST_EVENT: [&str; 11] = [
     "environment.json",
     "recipe.toml",
     "held_out.json",
     "problems.fingerprints",
+    HISTORY,
     "policy.json",
     "fleet.json",
     "session.token",

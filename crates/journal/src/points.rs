@@ -26,6 +26,18 @@ pub enum Axis {
     Steps,
 }
 
+impl Axis {
+    /// Name and unit, for axes and columns.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::DeviceHours => "device-hours",
+            Self::Tokens => "tokens generated",
+            Self::Flops => "FLOPs",
+            Self::Steps => "optimizer steps",
+        }
+    }
+}
+
 /// One line of `points.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EvaluationPoint {

@@ -12,8 +12,8 @@ use scalerl_model::folder::Model;
 use scalerl_model::head::{Head, HeadOptions};
 use scalerl_model::packed::Packed;
 use scalerl_model::save::SaveKind;
-use scalerl_model::tch::{Device, Kind};
 use scalerl_model::tensor_file::write_tensors;
+use scalerl_torch::tch::{Device, Kind};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().collect();

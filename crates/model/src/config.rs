@@ -1,18 +1,18 @@
-//! config.json, read once into what the network needs, layer by layer.
+//! What a model is, layer by layer: read once from config.json, all that the network needs.
 //!
-//! Architectures differ in a few choices (biases, norms on queries and keys, rotary layout, expert
-//! gates), so they are all written as one [`ModelConfig`] whose layers say what they are; the
-//! network never asks for the architecture's name. The file's own JSON is kept: a saved model
-//! carries every key that came in.
+//! Families differ in a few choices (biases, norms on queries and keys, rotary layout, expert gates),
+//! so they are all written as one [`ModelConfig`] whose layers say what they are; the network never
+//! asks for the family's name. The file's own JSON is kept: a saved model carries every key that
+//! came in.
 //!
-//! Refused, by name: sliding windows, rotary scalings other than `llama3`, activations other than
-//! SiLU, partial rotary embeddings. A wrong result would be worse than an error.
+//! Not here: which key of which family means what, and what is refused (`families`).
 
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
 use crate::error::LoadError;
+use crate::families;
 use crate::json::{self, Keys};
 
 /// Experts of all layers together; each has tensors of its own. Kimi K2 has 23 thousand.
@@ -20,16 +20,6 @@ const MOST_EXPERTS: i64 = 1 << 20;
 
 /// Ten times what has been trained anywhere.
 const MOST_PARAMETERS: i128 = 20_000_000_000_000;
-
-/// Which family a folder belongs to; decides tensor names and defaults, nothing at run time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Architecture {
-    Llama,
-    Qwen2,
-    Qwen3,
-    Qwen3Moe,
-    Llama4Text,
-}
 
 /// Llama-3.1's stretching of the slow rotary frequencies.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -96,18 +86,53 @@ pub enum FeedForward {
 /// One transformer layer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LayerConfig {
-    pub is_rotary: bool,
+    /// `None`: heads are not rotated.
+    pub rotary: Option<RotaryConfig>,
     pub span: Span,
     pub query_key_norm: QueryKeyNorm,
     pub query_growth: Option<QueryGrowth>,
     pub feed_forward: FeedForward,
 }
 
+/// How a file keeps the experts of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExpertTensors {
+    /// Each expert has tensors of its own.
+    Apart,
+    /// One tensor holds all, with its last two dimensions the other way round (Llama 4).
+    Together,
+}
+
+/// What a family's files call the parts of a layer in which families differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TensorNames {
+    pub attention_norm: &'static str,
+    pub mlp_norm: &'static str,
+    pub feed_forward: &'static str,
+    pub router: &'static str,
+    pub experts: ExpertTensors,
+}
+
+impl Default for TensorNames {
+    /// What most families call them.
+    fn default() -> Self {
+        Self {
+            attention_norm: "input_layernorm",
+            mlp_norm: "post_attention_layernorm",
+            feed_forward: "mlp",
+            router: "gate",
+            experts: ExpertTensors::Apart,
+        }
+    }
+}
+
 /// Everything the network needs to know.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one key of config.json")]
 pub struct ModelConfig {
-    pub architecture: Architecture,
+    /// Its `model_type`: who wrote config.json and in whose words it is saved, nothing at run time.
+    pub family: &'static str,
+    pub names: TensorNames,
     pub vocabulary: i64,
     pub width: i64,
     pub heads: i64,
@@ -115,7 +140,6 @@ pub struct ModelConfig {
     pub head_width: i64,
     pub max_positions: i64,
     pub norm_epsilon: f64,
-    pub rotary: RotaryConfig,
     pub has_qkv_bias: bool,
     pub has_output_bias: bool,
     pub has_mlp_bias: bool,
@@ -139,38 +163,7 @@ impl ModelConfig {
             return Err(LoadError::MissingKey { path: path.to_path_buf(), key: "model_type" });
         };
         let keys = Keys::new(&raw, path);
-        let architecture = architecture(&keys)?;
-        refuse_the_unsupported(&keys, architecture)?;
-        let (width, heads) = (keys.count("hidden_size")?, keys.count("num_attention_heads")?);
-        let kv_heads = keys.count_or("num_key_value_heads", heads)?;
-        if heads % kv_heads != 0 {
-            let problem = format!("num_attention_heads ({heads}) is not a multiple of it");
-            return Err(keys.bad("num_key_value_heads", kv_heads, problem));
-        }
-        let head_width = keys.count_or("head_dim", width / heads)?;
-        if head_width < 2 || head_width % 2 != 0 {
-            return Err(keys.bad("head_dim", head_width, "rotary embedding needs an even width"));
-        }
-        let is_llama = matches!(architecture, Architecture::Llama | Architecture::Llama4Text);
-        let attention_bias = keys.flag_or("attention_bias", false)?;
-        let config = Self {
-            architecture,
-            vocabulary: keys.count("vocab_size")?,
-            width,
-            heads,
-            kv_heads,
-            head_width,
-            max_positions: keys.positions_or("max_position_embeddings", 2048)?,
-            norm_epsilon: keys.number_or("rms_norm_eps", if is_llama { 1e-5 } else { 1e-6 })?,
-            rotary: rotary(&keys, architecture)?,
-            has_qkv_bias: attention_bias || architecture == Architecture::Qwen2,
-            has_output_bias: attention_bias && architecture != Architecture::Qwen2,
-            has_mlp_bias: architecture == Architecture::Llama && keys.flag_or("mlp_bias", false)?,
-            is_head_tied: keys.flag_or("tie_word_embeddings", false)?,
-            initial_spread: keys.number_or("initializer_range", 0.02)?,
-            layers: crate::layer_config::layers(&keys, architecture)?,
-            raw: Map::new(),
-        };
+        let config = families::of(&keys)?.read(&keys)?;
         config.refuse_the_absurd(path)?;
         Ok(Self { raw, ..config })
     }
@@ -217,71 +210,6 @@ impl ModelConfig {
     }
 }
 
-fn architecture(keys: &Keys) -> Result<Architecture, LoadError> {
-    Ok(match keys.text("model_type")? {
-        "llama" => Architecture::Llama,
-        "qwen2" => Architecture::Qwen2,
-        "qwen3" => Architecture::Qwen3,
-        "qwen3_moe" => Architecture::Qwen3Moe,
-        "llama4_text" => Architecture::Llama4Text,
-        other => {
-            let (path, found) = (keys.path().to_path_buf(), other.to_owned());
-            return Err(LoadError::UnsupportedArchitecture { path, found });
-        }
-    })
-}
-
-fn refuse_the_unsupported(keys: &Keys, architecture: Architecture) -> Result<(), LoadError> {
-    if let Some(activation) = keys.text_or_none("hidden_act")?
-        && activation != "silu"
-    {
-        return Err(keys.bad("hidden_act", activation, "only silu is supported"));
-    }
-    let windowed = keys.flag_or("use_sliding_window", false)?;
-    if windowed && architecture != Architecture::Llama4Text {
-        return Err(keys.bad("use_sliding_window", true, "sliding windows are not supported"));
-    }
-    if keys.number_or("partial_rotary_factor", 1.0)? < 1.0 {
-        let found = keys.number_or("partial_rotary_factor", 1.0)?;
-        return Err(keys.bad("partial_rotary_factor", found, "only 1.0 is supported"));
-    }
-    Ok(())
-}
-
-/// Both spellings: `rope_theta` with `rope_scaling` (transformers 4) and `rope_parameters` (5).
-fn rotary(keys: &Keys, architecture: Architecture) -> Result<RotaryConfig, LoadError> {
-    let default_theta = if architecture == Architecture::Llama4Text { 500_000.0 } else { 10_000.0 };
-    let nested = keys.object_or_none("rope_parameters")?;
-    let scaling = match &nested {
-        Some(nested) => Some(nested.clone()),
-        None => keys.object_or_none("rope_scaling")?,
-    };
-    let outer_theta = keys.number_or("rope_theta", default_theta)?;
-    let theta = match &nested {
-        Some(nested) => nested.number_or("rope_theta", outer_theta)?,
-        None => outer_theta,
-    };
-    let scaling = scaling.map_or(Ok(None), |scaling| rotary_scaling(&scaling))?;
-    Ok(RotaryConfig { theta, scaling, interleaved: architecture == Architecture::Llama4Text })
-}
-
-fn rotary_scaling(keys: &Keys) -> Result<Option<RotaryScaling>, LoadError> {
-    let kind = match keys.text_or_none("rope_type")? {
-        Some(kind) => Some(kind),
-        None => keys.text_or_none("type")?,
-    };
-    match kind {
-        None | Some("default") => Ok(None),
-        Some("llama3") => Ok(Some(RotaryScaling {
-            factor: keys.number("factor")?,
-            low_frequency_factor: keys.number("low_freq_factor")?,
-            high_frequency_factor: keys.number("high_freq_factor")?,
-            original_positions: keys.number("original_max_position_embeddings")?,
-        })),
-        Some(other) => Err(keys.bad("rope_type", other, "only default and llama3 are supported")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -303,7 +231,7 @@ mod tests {
         let mut new = small();
         new.as_object_mut().unwrap().remove("rope_theta");
         new["rope_parameters"] = json!({"rope_type": "default", "rope_theta": 5e5});
-        assert_eq!(old.rotary, parse(new).unwrap().rotary);
+        assert_eq!(old.layers, parse(new).unwrap().layers);
     }
 
     #[test]

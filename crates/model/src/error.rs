@@ -37,8 +37,8 @@ pub enum LoadError {
     /// Weights that do not fit, found out before they are made.
     #[error("a model of {parameters} parameters needs {} for its weights, and {} are free", gib(*needed), gib(*free))]
     NoRoom { parameters: i64, needed: u64, free: u64 },
-    #[error("{}: model_type `{found}` is not supported", path.display())]
-    UnsupportedArchitecture { path: PathBuf, found: String },
+    #[error("{}: model_type `{found}` is not supported; supported are {supported}", path.display())]
+    UnsupportedArchitecture { path: PathBuf, found: String, supported: String },
     #[error("{}: no model.safetensors and no model.safetensors.index.json", path.display())]
     NoWeights { path: PathBuf },
     /// Truncated, overlapping or otherwise broken.
@@ -77,7 +77,7 @@ impl LoadError {
                  --resume where a run had begun; what was whole before still is"
             }
             Self::UnsupportedArchitecture { .. } => {
-                "supported are llama, qwen2, qwen3, qwen3_moe and llama4_text"
+                "choose a model of one of these families; docs/extending.md shows how one is added"
             }
             Self::TooLarge { .. } => "no machine holds it: check the sizes that the file gives",
             Self::NoRoom { .. } => "choose a smaller model, bf16, or a machine with more memory",

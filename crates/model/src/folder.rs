@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::config::ModelConfig;
-use crate::device;
 use crate::error::LoadError;
 use crate::layout::{Parameter, Start, layout};
 use crate::memory;
 use crate::network::Network;
 use crate::save::{ModelToSave, SaveKind, save_model};
-use crate::shim;
 use crate::weights::WeightFiles;
+use scalerl_torch::device;
+use scalerl_torch::shim;
 
 /// A network with its parameters and where it came from.
 pub struct Model {

@@ -4,7 +4,7 @@
 //! larger products. A [`Parameter`] lists its [`Source`]s in row order, so reading is stacking
 //! rows, saving is cutting them apart again, and both follow from this one table.
 
-use crate::config::{Architecture, FeedForward, ModelConfig, QueryKeyNorm};
+use crate::config::{ExpertTensors, FeedForward, ModelConfig, QueryKeyNorm};
 
 /// How a parameter starts in a model made from nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl Table<'_> {
         let (queries, keys) = (c.heads * c.head_width, c.kv_heads * c.head_width);
         self.norm(
             &format!("{ours}.attention_norm"),
-            &format!("{theirs}.input_layernorm.weight"),
+            &format!("{theirs}.{}.weight", c.names.attention_norm),
             c.width,
         );
         let parts = [("q", queries), ("k", keys), ("v", keys)]
@@ -100,7 +100,7 @@ impl Table<'_> {
         self.stacked(&format!("{ours}.output"), &output, queries, c.has_output_bias);
         self.norm(
             &format!("{ours}.mlp_norm"),
-            &format!("{theirs}.post_attention_layernorm.weight"),
+            &format!("{theirs}.{}.weight", c.names.mlp_norm),
             c.width,
         );
     }
@@ -113,21 +113,20 @@ impl Table<'_> {
     }
 
     fn feed_forward(&mut self, index: usize) {
-        let is_llama4 = self.config.architecture == Architecture::Llama4Text;
-        let module = if is_llama4 { "feed_forward" } else { "mlp" };
-        let (ours, theirs) = (format!("layers.{index}"), format!("model.layers.{index}.{module}"));
+        let names = self.config.names;
+        let theirs = format!("model.layers.{index}.{}", names.feed_forward);
+        let ours = format!("layers.{index}");
         match self.config.layers[index].feed_forward {
             FeedForward::Dense { width } => {
                 self.mlp(&ours, &theirs, width, self.config.has_mlp_bias);
             }
             FeedForward::Experts { count, width, shared_width, .. } => {
-                let router = if is_llama4 { "router" } else { "gate" };
                 self.one(
                     &format!("{ours}.router"),
-                    &format!("{theirs}.{router}.weight"),
+                    &format!("{theirs}.{}.weight", names.router),
                     &[count, self.config.width],
                 );
-                self.experts(&ours, &format!("{theirs}.experts"), count, width, is_llama4);
+                self.experts(&ours, &format!("{theirs}.experts"), count, width);
                 if let Some(shared) = shared_width {
                     let theirs = format!("{theirs}.shared_expert");
                     self.mlp(&format!("{ours}.shared"), &theirs, shared, false);
@@ -136,19 +135,21 @@ impl Table<'_> {
         }
     }
 
-    fn experts(&mut self, ours: &str, theirs: &str, count: i64, width: i64, is_whole: bool) {
+    fn experts(&mut self, ours: &str, theirs: &str, count: i64, width: i64) {
         let d = self.config.width;
-        let (up_sources, down_sources) = if is_whole {
-            (
+        let (up_sources, down_sources) = match self.config.names.experts {
+            ExpertTensors::Together => (
                 vec![transposed(&format!("{theirs}.gate_up_proj"), &[count, d, 2 * width])],
                 vec![transposed(&format!("{theirs}.down_proj"), &[count, width, d])],
-            )
-        } else {
-            let tensor = |e: i64, which: &str| format!("{theirs}.{e}.{which}_proj.weight");
-            let up = (0..count)
-                .flat_map(|e| ["gate", "up"].map(|which| source(&tensor(e, which), &[width, d])));
-            let down = (0..count).map(|e| source(&tensor(e, "down"), &[d, width]));
-            (up.collect(), down.collect())
+            ),
+            ExpertTensors::Apart => {
+                let tensor = |e: i64, which: &str| format!("{theirs}.{e}.{which}_proj.weight");
+                let up = (0..count).flat_map(|e| {
+                    ["gate", "up"].map(|which| source(&tensor(e, which), &[width, d]))
+                });
+                let down = (0..count).map(|e| source(&tensor(e, "down"), &[d, width]));
+                (up.collect(), down.collect())
+            }
         };
         let gate_up = format!("{ours}.experts_gate_up");
         self.push(gate_up, &[count, 2 * width, d], Start::Normal, up_sources);

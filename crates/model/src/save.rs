@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 use tch::{Kind, Tensor};
 
-use crate::config::{ModelConfig, RotaryConfig};
+use crate::config::ModelConfig;
 use crate::error::LoadError;
+use crate::families;
 use crate::layout::{Parameter, layout};
 use crate::tensor_file::write_tensors;
 
@@ -102,27 +103,9 @@ fn write_config(model: &ModelToSave, folder: &Path) -> Result<(), LoadError> {
     let dtype = model.kind.names().1;
     raw.insert("dtype".into(), json!(dtype));
     raw.insert("torch_dtype".into(), json!(dtype));
-    add_rotary(&mut raw, model.config.rotary);
+    let family = families::named(model.config.family).expect("a config is read by its family");
+    family.write_rotation(model.config, &mut raw);
     write_json(&folder.join("config.json"), &Value::Object(raw))
-}
-
-/// Both spellings, so that transformers 4 (and vLLM builds on it) and 5 read the same numbers.
-fn add_rotary(raw: &mut Map<String, Value>, rotary: RotaryConfig) {
-    let mut parameters = json!({"rope_type": "default", "rope_theta": rotary.theta});
-    if let Some(scaling) = rotary.scaling {
-        let stretched = json!({
-            "rope_type": "llama3",
-            "factor": scaling.factor,
-            "low_freq_factor": scaling.low_frequency_factor,
-            "high_freq_factor": scaling.high_frequency_factor,
-            "original_max_position_embeddings": scaling.original_positions as i64,
-        });
-        raw.insert("rope_scaling".into(), stretched.clone());
-        parameters = stretched;
-        parameters["rope_theta"] = json!(rotary.theta);
-    }
-    raw.insert("rope_theta".into(), json!(rotary.theta));
-    raw.insert("rope_parameters".into(), parameters);
 }
 
 fn write_weights(model: &ModelToSave, folder: &Path, shard_bytes: usize) -> Result<(), LoadError> {

@@ -5,10 +5,10 @@
 use std::path::{Path, PathBuf};
 
 use scalerl_model::folder::Model;
-use scalerl_model::tch::{Device, Kind, Tensor};
 use scalerl_model::template::ChatTemplate;
 use scalerl_model::tensor_file::{read_tensors, write_tensors};
 use scalerl_model::tokenizer::Tokenizer;
+use scalerl_torch::tch::{Device, Kind, Tensor};
 
 fn testdata(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name)

@@ -14,9 +14,9 @@ use scalerl_model::layout::Parameter;
 use scalerl_model::network::Activations;
 use scalerl_model::packed::Packed;
 use scalerl_model::save::{ModelToSave, SaveKind, save_model_in_shards};
-use scalerl_model::tch::{Device, Kind, Tensor};
 use scalerl_model::tensor_file::read_tensors;
 use scalerl_model::train::{AdamWConfig, ComputeKind, Learner, LearnerOptions, TrainingBatch};
+use scalerl_torch::tch::{Device, Kind, Tensor};
 
 const NAMES: [&str; 6] = ["llama", "llama_untied", "qwen2", "qwen3", "qwen3_moe", "llama4_text"];
 const SEQUENCES: usize = 4;

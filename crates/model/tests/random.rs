@@ -5,7 +5,7 @@
 
 use scalerl_model::bench::Shape;
 use scalerl_model::folder::Model;
-use scalerl_model::tch::{Device, Kind, Tensor};
+use scalerl_torch::tch::{Device, Kind, Tensor};
 
 fn draw(seed: i64) -> Vec<Tensor> {
     let shape =

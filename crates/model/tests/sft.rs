@@ -3,13 +3,16 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fmt::Write as _;
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use scalerl_model::folder::Model;
 use scalerl_model::sft::{DataError, Progress, Reader, SftError, SftOptions, run};
-use scalerl_model::tch::{Device, Kind};
 use scalerl_model::train::{AdamWConfig, checkpoint};
+use scalerl_torch::tch::{Device, Kind};
+
+const GO_ON: ControlFlow<()> = ControlFlow::Continue(());
 
 fn tiny() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/tiny_chat")
@@ -68,7 +71,9 @@ fn a_small_model_learns_to_write_backwards() {
         if let Progress::Line(line) = progress {
             first = first.or(line["loss"].as_f64());
         }
+        GO_ON
     })
+    .unwrap()
     .unwrap();
     let held_out = outcome.validation_loss.unwrap();
     assert!(first.unwrap() > 2.0, "{first:?}");
@@ -82,13 +87,14 @@ fn a_run_that_was_killed_goes_on_to_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
     let options = options(folder.path(), 34);
     let whole = folder.path().join("whole");
-    run(&options, &whole, Device::Cpu, false, &mut |_| {}).unwrap();
+    run(&options, &whole, Device::Cpu, false, &mut |_| GO_ON).unwrap();
 
     let broken = folder.path().join("broken");
     let killed = catch_unwind(AssertUnwindSafe(|| {
         run(&options, &broken, Device::Cpu, false, &mut |progress| {
-            let Progress::Line(line) = progress else { return };
+            let Progress::Line(line) = progress else { return GO_ON };
             assert!(line["step"] != 27, "killed on purpose");
+            GO_ON
         })
     }));
     assert!(killed.is_err());
@@ -98,6 +104,7 @@ fn a_run_that_was_killed_goes_on_to_the_same_bits() {
         if let Progress::Started { resumed_at: at, .. } = progress {
             resumed_at = Some(*at);
         }
+        GO_ON
     })
     .unwrap();
     assert_eq!(resumed_at, Some(20));
@@ -112,11 +119,11 @@ fn an_occupied_folder_and_other_options_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path(), 2);
     let out = folder.path().join("out");
-    run(&options, &out, Device::Cpu, false, &mut |_| {}).unwrap();
-    let again = run(&options, &out, Device::Cpu, false, &mut |_| {});
+    run(&options, &out, Device::Cpu, false, &mut |_| GO_ON).unwrap();
+    let again = run(&options, &out, Device::Cpu, false, &mut |_| GO_ON);
     assert!(matches!(again, Err(SftError::OutExists { .. })));
     options.seed = 6;
-    let said = run(&options, &out, Device::Cpu, true, &mut |_| {}).unwrap_err().to_string();
+    let said = run(&options, &out, Device::Cpu, true, &mut |_| GO_ON).unwrap_err().to_string();
     assert!(said.contains("seed"), "{said}");
 }
 
@@ -125,14 +132,14 @@ fn a_damaged_checkpoint_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let options = options(folder.path(), 2);
     let out = folder.path().join("out");
-    run(&options, &out, Device::Cpu, false, &mut |_| {}).unwrap();
+    run(&options, &out, Device::Cpu, false, &mut |_| GO_ON).unwrap();
     let (_, path) = checkpoint::list(&out.join("checkpoints")).unwrap().pop().unwrap();
     let tensors = path.join("learner.safetensors");
     let mut bytes = std::fs::read(&tensors).unwrap();
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
     std::fs::write(&tensors, bytes).unwrap();
-    let said = run(&options, &out, Device::Cpu, true, &mut |_| {}).unwrap_err().to_string();
+    let said = run(&options, &out, Device::Cpu, true, &mut |_| GO_ON).unwrap_err().to_string();
     assert!(said.contains("learner.safetensors") && said.contains("SHA-256"), "{said}");
 }
 

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 /// Where a value was set.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Place {
+pub enum Origin {
     /// Nowhere: the built-in default.
     #[default]
     Default,
@@ -27,7 +27,7 @@ pub enum Place {
     ),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("built-in default"),
@@ -47,17 +47,17 @@ pub enum RecipeError {
     Unreadable { path: PathBuf, source: io::Error },
     /// Not TOML.
     #[error("{place}: not valid TOML: {message}")]
-    Syntax { place: Place, message: String },
+    Syntax { place: Origin, message: String },
     /// A key the schema does not have.
     #[error("{place}: unknown key `{key}`{}", suggest(nearest))]
-    UnknownKey { place: Place, key: String, nearest: Vec<String>, known: Vec<String> },
+    UnknownKey { place: Origin, key: String, nearest: Vec<String>, known: Vec<String> },
     /// A value of the wrong kind.
     #[error("{place}: `{key}` must be {expected}, found {found}")]
-    WrongType { place: Place, key: String, expected: String, found: String },
+    WrongType { place: Origin, key: String, expected: String, found: String },
     /// A word that is none of the choices.
     #[error("{place}: `{key}` cannot be \"{found}\"{}", suggest(nearest.as_slice()))]
     UnknownChoice {
-        place: Place,
+        place: Origin,
         key: String,
         found: String,
         nearest: Option<Box<str>>,
@@ -65,10 +65,10 @@ pub enum RecipeError {
     },
     /// A number or text outside what makes sense.
     #[error("{place}: `{key}` is {found}, it must be {rule}")]
-    OutOfRange { place: Place, key: String, found: String, rule: String },
+    OutOfRange { place: Origin, key: String, found: String, rule: String },
     /// Choices that cannot work together.
     #[error("{place}: `{key}` does not go with `{other}`: {reason}")]
-    Conflict { place: Place, key: String, other: String, reason: Box<str>, remedy: Box<str> },
+    Conflict { place: Origin, key: String, other: String, reason: Box<str>, remedy: Box<str> },
     /// `--set` that is not key=value.
     #[error("--set {text}: {reason}")]
     BadOverride { text: String, reason: String },

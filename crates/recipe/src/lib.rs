@@ -30,7 +30,7 @@ mod text;
 
 pub use advice::Advice;
 pub use diff::{Difference, diff};
-pub use error::{Place, RecipeError};
+pub use error::{Origin, RecipeError};
 pub use load::{Override, Resolved, Source};
 pub use reference::reference_page;
 pub use sections::{

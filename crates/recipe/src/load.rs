@@ -13,7 +13,7 @@ use std::{
 use crate::{
     Recipe, RecipeError,
     check::check,
-    error::Place,
+    error::Origin,
     kept,
     nearest::nearest,
     node::{Node, Value},
@@ -130,7 +130,7 @@ impl Override {
         if keys.len() > DEEPEST_KEY {
             return Err(bad("there is no key with so many parts"));
         }
-        let mut value = Node::parse_value(value.trim(), &Place::Set(text.into()));
+        let mut value = Node::parse_value(value.trim(), &Origin::Set(text.into()));
         if let Value::Moment(moment) = value.value {
             value.value = Value::Text(moment);
         }
@@ -169,13 +169,13 @@ impl Resolved {
     /// The same, with the place of each value that is not a default as a comment.
     pub fn to_annotated_toml(&self) -> String {
         document(&self.tree(), &|key| match self.place(key) {
-            Place::Default => None,
+            Origin::Default => None,
             place => Some(place),
         })
     }
 
     /// Where the value of a dotted key was set.
-    pub fn place(&self, key: &str) -> Place {
+    pub fn place(&self, key: &str) -> Origin {
         self.layers.find(key).map(|node| node.place.clone()).unwrap_or_default()
     }
 

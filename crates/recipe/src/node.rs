@@ -6,12 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::{Place, RecipeError};
+use crate::error::{Origin, RecipeError};
 
 /// A value and the place it was set.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Node {
-    pub(crate) place: Place,
+    pub(crate) place: Origin,
     pub(crate) value: Value,
 }
 
@@ -44,13 +44,13 @@ impl Value {
 }
 
 impl Node {
-    pub(crate) fn new(place: Place, value: Value) -> Self {
+    pub(crate) fn new(place: Origin, value: Value) -> Self {
         Self { place, value }
     }
 
     /// A value that nobody set.
     pub(crate) fn default_of(value: Value) -> Self {
-        Self::new(Place::Default, value)
+        Self::new(Origin::Default, value)
     }
 
     pub(crate) fn text(&self) -> Option<&str> {
@@ -91,12 +91,12 @@ impl Node {
     }
 
     /// The place of a dotted key, or of the nearest table above it that somebody wrote.
-    pub(crate) fn place_of(&self, path: &str) -> Place {
+    pub(crate) fn place_of(&self, path: &str) -> Origin {
         let mut node = self;
-        let mut place = Place::Default;
+        let mut place = Origin::Default;
         for key in path.split('.') {
             let Some(next) = node.get(key) else { break };
-            if next.place != Place::Default {
+            if next.place != Origin::Default {
                 place = next.place.clone();
             }
             node = next;
@@ -133,8 +133,8 @@ impl Node {
     }
 
     /// A bare word over a choice, or a table without `type` over a bare word, in their long form.
-    fn spell_out(&mut self, value: Value, place: &Place) -> Value {
-        let long = |place: &Place, word: String| {
+    fn spell_out(&mut self, value: Value, place: &Origin) -> Value {
+        let long = |place: &Origin, word: String| {
             Value::Table(vec![("type".into(), Node::new(place.clone(), Value::Text(word)))])
         };
         match (&self.value, value) {
@@ -153,7 +153,7 @@ impl Node {
     pub(crate) fn parse(file: &str, text: &str) -> Result<Self, RecipeError> {
         let ends: Vec<usize> = text.match_indices('\n').map(|(end, _)| end).collect();
         let line_of = |offset: usize| ends.partition_point(|end| *end < offset) + 1;
-        let place = |offset| Place::Line { file: file.into(), line: line_of(offset) };
+        let place = |offset| Origin::Line { file: file.into(), line: line_of(offset) };
         let table = toml::de::DeTable::parse(text).map_err(|error| RecipeError::Syntax {
             place: place(error.span().map_or(0, |span| span.start)),
             message: error.message().to_string(),
@@ -162,7 +162,7 @@ impl Node {
     }
 
     /// Reads one TOML value; what is not TOML is taken as text.
-    pub(crate) fn parse_value(text: &str, place: &Place) -> Self {
+    pub(crate) fn parse_value(text: &str, place: &Origin) -> Self {
         match toml::de::DeValue::parse(text) {
             Ok(value) => value_node(value.into_inner(), place.clone(), &|_| place.clone()),
             Err(_) => Node::new(place.clone(), Value::Text(text.into())),
@@ -170,7 +170,7 @@ impl Node {
     }
 }
 
-fn table_node(table: toml::de::DeTable<'_>, place: Place, at: &dyn Fn(usize) -> Place) -> Node {
+fn table_node(table: toml::de::DeTable<'_>, place: Origin, at: &dyn Fn(usize) -> Origin) -> Node {
     let mut entries: Vec<_> = table.into_iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
     let entries = entries
@@ -184,7 +184,7 @@ fn table_node(table: toml::de::DeTable<'_>, place: Place, at: &dyn Fn(usize) -> 
     Node::new(place, Value::Table(entries))
 }
 
-fn value_node(value: toml::de::DeValue<'_>, place: Place, at: &dyn Fn(usize) -> Place) -> Node {
+fn value_node(value: toml::de::DeValue<'_>, place: Origin, at: &dyn Fn(usize) -> Origin) -> Node {
     use toml::de::DeValue;
     let value = match value {
         DeValue::Table(table) => return table_node(table, place, at),

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::{
-    error::Place,
+    error::Origin,
     node::{Node, Value},
 };
 
@@ -42,13 +42,13 @@ fn is_list_of_tables(node: &Node) -> bool {
 }
 
 /// Writes a whole recipe: plain keys first, then one table per section.
-pub(crate) fn document(root: &Node, place_of: &dyn Fn(&str) -> Option<Place>) -> String {
+pub(crate) fn document(root: &Node, place_of: &dyn Fn(&str) -> Option<Origin>) -> String {
     let mut out = String::new();
     section(&mut out, root, "", place_of);
     out
 }
 
-fn section(out: &mut String, node: &Node, path: &str, place_of: &dyn Fn(&str) -> Option<Place>) {
+fn section(out: &mut String, node: &Node, path: &str, place_of: &dyn Fn(&str) -> Option<Origin>) {
     let entries = node.entries().unwrap_or_default();
     let key_path = |key: &str| crate::setting::join(path, key);
     let is_section =

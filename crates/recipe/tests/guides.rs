@@ -103,3 +103,25 @@ fn code_spans(page: &str) -> impl Iterator<Item = String> {
     let spans: Vec<String> = prose.split('`').skip(1).step_by(2).map(str::to_owned).collect();
     spans.into_iter()
 }
+
+#[test]
+fn code_that_a_guide_quotes_stands_in_the_file_it_names() {
+    let mut seen = 0;
+    for (name, page) in guides() {
+        let mut lines = page.lines().peekable();
+        while let Some(line) = lines.next() {
+            let path = line.strip_prefix("<!-- crates/").and_then(|rest| rest.strip_suffix(" -->"));
+            let Some(path) = path else { continue };
+            assert!(lines.next().is_some_and(|fence| fence.starts_with("```")), "{name}: {path}");
+            let quoted: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
+            let source = fs::read_to_string(repository().join("crates").join(path)).unwrap();
+            assert!(
+                source.contains(&quoted.join("\n")),
+                "{name}: {path} has no\n{}",
+                quoted.join("\n")
+            );
+            seen += 1;
+        }
+    }
+    assert!(seen >= 9, "only {seen} quotations were found");
+}

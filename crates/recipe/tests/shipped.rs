@@ -6,7 +6,7 @@ use std::{
 };
 
 use scalerl_recipe::{
-    Kl, LengthControl, Override, Place, Recipe, Resolved, Source, Surrogate, diff, reference_page,
+    Kl, LengthControl, Origin, Override, Recipe, Resolved, Source, Surrogate, diff, reference_page,
     shipped::{EXAMPLES, RECIPES},
 };
 
@@ -202,9 +202,9 @@ fn later_files_and_overrides_win_and_places_are_remembered() {
     assert_eq!(resolved.optimizer.lr.to_bits(), 1e-6_f64.to_bits());
     assert_eq!(resolved.optimizer.max_gradient_norm, None);
     assert_eq!(resolved.model.path.as_deref(), Some("models/tiny"));
-    assert_eq!(resolved.place("optimizer.lr"), Place::Set("optimizer.lr=1e-6".into()));
+    assert_eq!(resolved.place("optimizer.lr"), Origin::Set("optimizer.lr=1e-6".into()));
     assert_eq!(resolved.place("objective.kl").to_string(), "b.toml:1");
-    assert_eq!(resolved.place("seed"), Place::Default);
+    assert_eq!(resolved.place("seed"), Origin::Default);
     assert!(resolved.to_annotated_toml().contains("# b.toml:1"));
 }
 

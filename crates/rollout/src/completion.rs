@@ -24,7 +24,7 @@ pub struct Completion {
     /// Tokens in order, the end token included where the model chose it.
     pub token_ids: Vec<u32>,
     /// Log-prob of each token under the distribution it was drawn from, temperature included.
-    /// 0 for injected tokens, whose probability is nobody's business.
+    /// 0 for injected tokens, which the policy did not choose.
     pub logprobs: Vec<f32>,
     /// Policy that chose (or, for injected tokens, that read) each token.
     pub versions: Vec<PolicyVersion>,

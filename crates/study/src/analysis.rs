@@ -132,8 +132,8 @@ pub struct Margins {
 
 impl Analysis {
     /// Fits and compares; `order` has the variants, base first.
-    pub fn of(records: Vec<RunRecord>, order: &[String], budget: Budget) -> Self {
-        let finished = finished(&records);
+    pub fn of(records: &[RunRecord], order: &[String], budget: Budget) -> Self {
+        let finished = finished(records);
         let runs: Vec<RunAnalysis> =
             records.par_iter().map(|record| RunAnalysis::of(record, &finished, budget)).collect();
         let variants: Vec<VariantAnalysis> =

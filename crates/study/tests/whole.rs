@@ -10,7 +10,7 @@ use scalerl_study::{
     analysis::Analysis,
     export,
     fake::{self, Next},
-    ledger,
+    history, ledger,
     record::{self, RunRecord},
     state::{self, State},
 };
@@ -62,7 +62,7 @@ fn names(plan: &Plan) -> Vec<String> {
 fn verdicts_find_the_differences_that_were_put_in_and_no_others() {
     let folder = tempfile::tempdir().unwrap();
     let plan = plan(STUDY);
-    let analysis = Analysis::of(make(&plan, folder.path()), &names(&plan), plan.budget);
+    let analysis = Analysis::of(&make(&plan, folder.path()), &names(&plan), plan.budget);
     let verdict = |name: &str| {
         let variant = analysis.variants.iter().find(|variant| variant.name == name).unwrap();
         variant.comparison.unwrap()
@@ -88,7 +88,7 @@ fn a_difference_within_the_margin_between_seeds_is_none() {
     let plan = plan(&text);
     let mut records = make(&plan, folder.path());
     let verdict = |records: Vec<RunRecord>| {
-        let analysis = Analysis::of(records, &names(&plan), plan.budget);
+        let analysis = Analysis::of(&records, &names(&plan), plan.budget);
         let head = analysis.variants.iter().find(|variant| variant.name == "bf16-head").unwrap();
         head.comparison.unwrap()
     };
@@ -266,7 +266,7 @@ fn a_forecast_made_on_the_way_looks_at_the_end_of_the_budget() {
     .unwrap();
     let mut record = RunRecord::load(&path).unwrap();
     record.meta.variant = "base".into();
-    let analysis = Analysis::of(vec![record], &names(&plan), plan.budget);
+    let analysis = Analysis::of(&[record], &names(&plan), plan.budget);
     let run = &analysis.runs[0];
     assert_eq!(run.ending, None, "it has not ended");
     let prediction = run.prediction.unwrap();
@@ -278,7 +278,7 @@ fn a_forecast_made_on_the_way_looks_at_the_end_of_the_budget() {
 fn the_shared_ceiling_is_shared_by_those_that_have_it() {
     let folder = tempfile::tempdir().unwrap();
     let plan = plan(STUDY);
-    let analysis = Analysis::of(make(&plan, folder.path()), &names(&plan), plan.budget);
+    let analysis = Analysis::of(&make(&plan, folder.path()), &names(&plan), plan.budget);
     let of = |name: &str| analysis.variants.iter().find(|one| one.name == name).unwrap();
     assert!(of("bf16-head").shared.is_none());
     let steepness = of("ppo-off-policy").shared.as_ref().unwrap().steepness;
@@ -286,4 +286,64 @@ fn the_shared_ceiling_is_shared_by_those_that_have_it() {
     let sharing = ["base", "ppo-off-policy", "sample-average"];
     let mean = sharing.iter().map(|name| of(name).fit.ceiling.value).sum::<f64>() / 3.0;
     assert!((analysis.shared_ceiling.unwrap() - mean).abs() < 1e-12);
+}
+
+/// Writes into a run's folder what it started from and was measured on.
+fn state(run: &Path, model: &str, evaluation: &str) {
+    let path = run.join("environment.json");
+    let mut all: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    (all["model"], all["evaluation"]) = (model.into(), evaluation.into());
+    fs::write(&path, all.to_string()).unwrap();
+}
+
+#[test]
+fn only_finished_runs_that_are_known_to_be_comparable_are_history() {
+    let folder = tempfile::tempdir().unwrap();
+    let jobs = plan(&STUDY.replace("[1, 2, 3]", "[1, 2, 3, 4, 5]"));
+    let jobs = jobs.base().runs(None).unwrap();
+    let made = |index: usize, name: &str| {
+        let path = folder.path().join(name);
+        fake::run(&path, Some(&jobs[index].recipe), || Next::GoOn).unwrap();
+        path
+    };
+    state(&made(1, "later"), "weights", "prompts");
+    state(&made(0, "sooner"), "weights", "prompts");
+    state(&made(2, "other-model"), "other", "prompts");
+    state(&made(3, "other-evaluation"), "weights", "other");
+    made(4, "unknown");
+    let stopped = folder.path().join("stopped");
+    fake::run(&stopped, Some(&jobs[2].recipe), || Next::Stop).unwrap();
+    state(&stopped, "weights", "prompts");
+    fs::create_dir(folder.path().join("no-run")).unwrap();
+    fs::write(made(4, "broken").join("environment.json"), "{").unwrap();
+
+    let own = Provenance { model: Some("weights".into()), evaluation: Some("prompts".into()) };
+    let found = history::in_folder(folder.path(), &own);
+    let names: Vec<&str> = found.iter().map(|entry| entry.name.as_str()).collect();
+    assert_eq!(names, ["sooner", "later"], "the latest last");
+    assert!(history::in_folder(folder.path(), &Provenance::default()).is_empty());
+    assert!(history::in_folder(&folder.path().join("none"), &own).is_empty());
+}
+
+#[test]
+fn forecasts_of_a_study_learn_from_its_finished_runs_and_its_comparisons_do_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = plan(STUDY);
+    let mut records = make(&plan, folder.path());
+    let weights = |records: &[RunRecord]| -> Vec<f64> {
+        let analysis = Analysis::of(records, &names(&plan), plan.budget);
+        assert!(analysis.runs.iter().all(|run| run.whole.as_ref().unwrap().history.is_empty()));
+        assert!(analysis.variants.iter().all(|variant| variant.fit.history.is_empty()));
+        analysis.runs.iter().map(|run| run.prediction.unwrap().history_weight).collect()
+    };
+    assert!(weights(&records).iter().all(|weight| *weight == 0.0), "not known to be comparable");
+    for record in &mut records {
+        record.meta.provenance =
+            Provenance { model: Some("m".into()), evaluation: Some("e".into()) };
+    }
+    // Simulated runs of a seed start together, an hour after those of the seed before.
+    for (weight, record) in weights(&records).iter().zip(&records) {
+        assert_eq!(*weight > 0.3, record.meta.seed > 1, "{}: {weight}", record.name());
+    }
 }

@@ -16,11 +16,11 @@ use std::error::Error;
 
 use scalerl_model::bench::Shape;
 use scalerl_model::folder::Model;
-use scalerl_model::{device, shim};
 use scalerl_recipe::Recipe;
 use scalerl_rollout::{TrainBatch, TrainSequence, Trainer};
+use scalerl_torch::{device, shim};
 use scalerl_worker::ranks::{Deadlines, Launch, RankedTrainer, Team, follow};
-use scalerl_worker::{LocalTrainer, Shelf};
+use scalerl_worker::{LocalTrainer, WeightStore};
 use tch::{Device, Kind};
 
 const VOCABULARY: i64 = 4096;
@@ -81,7 +81,7 @@ fn main() -> Outcome {
     match launch {
         None => {
             println!("one process, {parameters} parameters on {device:?}");
-            let mut trainer = LocalTrainer::try_new(&recipe, model, Shelf::new())?;
+            let mut trainer = LocalTrainer::try_new(&recipe, model, WeightStore::new())?;
             run(&mut trainer, sequences, longest, steps)?;
         }
         Some(launch) => {
@@ -91,7 +91,7 @@ fn main() -> Outcome {
                 return Ok(());
             }
             println!("{} ranks, {parameters} parameters on {device:?}", launch.world);
-            let mut trainer = RankedTrainer::lead(&recipe, model, team, Shelf::new())?;
+            let mut trainer = RankedTrainer::lead(&recipe, model, team, WeightStore::new())?;
             run(&mut trainer, sequences, longest, steps)?;
         }
     }

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! TrainBatch --micro_batch--> packed tokens, [m] vectors --Learner--> log-probs, entropies
-//!   --loss--> gradient per token --Learner--> weights --shelf--> LocalGenerator
+//!   --loss--> gradient per token --Learner--> weights --weight store--> LocalGenerator
 //! SampleRequest --LocalGenerator's thread--> tokens, log-probs, versions --> Completion
 //! ```
 //!
 //! `loss` is the tensor form of `scalerl_objective::loss` and judged by it (tests/loss.rs);
 //! [`LocalTrainer`] is `scalerl_rollout::Trainer` on the model of this process, [`LocalGenerator`]
-//! `scalerl_rollout::Generator` on a copy of it; [`Shelf`] is where the one leaves weights for the
+//! `scalerl_rollout::Generator` on a copy of it; [`WeightStore`] is where the one leaves weights for the
 //! other. [`ranks`] is the same trainer as several processes, [`channel`] the way of its weights to
 //! generators in theirs, [`remote`] the way of requests and completions. [`VllmGenerator`] is a
 //! generator on vLLM servers, [`WeightFolder`] the way of the weights there.
@@ -26,13 +26,13 @@ pub mod options;
 mod policy;
 pub mod ranks;
 pub mod remote;
-pub mod shelf;
 pub mod trainer;
 pub mod vllm;
 pub mod weight_folder;
+pub mod weight_store;
 
 pub use generator::{GeneratorStats, LocalGenerator, LocalGeneratorSetup, intake};
-pub use shelf::{Form, Shelf, ShelfError, Weights};
 pub use trainer::LocalTrainer;
 pub use vllm::{VllmGenerator, VllmSetup};
 pub use weight_folder::{FolderTrainer, HoldsModel, WeightFolder};
+pub use weight_store::{Form, WeightStore, WeightStoreError, Weights};

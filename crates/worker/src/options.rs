@@ -1,12 +1,12 @@
 //! A recipe's choices in the words of the learner and of the generator.
 
+use scalerl_generate::{CacheAfterExchange, GeneratorOptions};
 use scalerl_model::config::ModelConfig;
-use scalerl_model::generate::{CacheAfterExchange, GeneratorOptions};
 use scalerl_model::head::{HeadMode, HeadOptions};
 use scalerl_model::network::Activations;
-use scalerl_model::shim;
 use scalerl_model::train::{AdamWConfig, ComputeKind, LearnerOptions};
 use scalerl_recipe::{Compute, HeadPrecision, KvAfterUpdate, OffPolicy, Optimizer, Recipe};
+use scalerl_torch::shim;
 use tch::Device;
 
 /// Share of a GPU's free memory for keys and values: the rest is for a trainer beside it.

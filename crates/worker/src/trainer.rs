@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! step     check -> pieces -> [log-probs -> loss -> gradients]* -> one read -> clip, AdamW
-//! publish  weights in the kind the network computes in -> shelf
+//! publish  weights in the kind the network computes in -> weight store
 //! save     float32 masters, both moments, step count; whole or not at all, with checksums
 //! ```
 //! A step that fails leaves weights and optimizer as they were: everything is checked before the
@@ -16,36 +16,40 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use scalerl_model::device;
 use scalerl_model::error::LoadError;
 use scalerl_model::folder::Model;
 use scalerl_model::train::Learner;
 use scalerl_model::train::checkpoint::{self, CheckpointError};
 use scalerl_recipe::Recipe;
 use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, Trainer, TrainerError, WeightHandle};
+use scalerl_torch::device;
 use serde_json::json;
 use tch::{TchError, Tensor};
 
 use crate::options::learner_options;
 use crate::policy::{Policy, device_error, step_error};
 use crate::ranks::rank_error;
-use crate::shelf::Shelf;
+use crate::weight_store::WeightStore;
 
 /// Trains a model of this process.
 pub struct LocalTrainer {
     policy: Policy,
-    shelf: Arc<Shelf>,
+    weight_store: Arc<WeightStore>,
     threads: Option<usize>,
 }
 
 impl LocalTrainer {
     /// Takes a model loaded in float32 on the device to train on; version 0.
-    pub fn try_new(recipe: &Recipe, model: Model, shelf: Arc<Shelf>) -> Result<Self, TrainerError> {
+    pub fn try_new(
+        recipe: &Recipe,
+        model: Model,
+        weight_store: Arc<WeightStore>,
+    ) -> Result<Self, TrainerError> {
         let options = learner_options(recipe, model.device());
         let failed = |error: TchError| device_error(PolicyVersion(0), &error);
         let learner = Learner::new(model, options).map_err(failed)?;
         let policy = Policy::try_new(recipe, learner).map_err(failed)?;
-        Ok(Self { policy, shelf, threads: None })
+        Ok(Self { policy, weight_store, threads: None })
     }
 
     /// Leaves the other CPU threads to the generator.
@@ -97,7 +101,7 @@ impl Trainer for LocalTrainer {
 
     fn publish(&mut self) -> Result<WeightHandle, TrainerError> {
         let version = self.version();
-        let published = self.shelf.publish(version, &self.model().parameters);
+        let published = self.weight_store.publish(version, &self.model().parameters);
         published.map_err(|error| device_error(version, &error))
     }
 

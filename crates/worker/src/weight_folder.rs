@@ -8,7 +8,7 @@
 //! server finds it whole or not at all. The one before stays until the next: a server that is late
 //! may be reading it still. Older ones are removed.
 //!
-//! [`FolderTrainer`] is a trainer with this in place of the shelf.
+//! [`FolderTrainer`] is a trainer with this in place of the weight store.
 
 use std::fs::{self, File};
 use std::io;

@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use scalerl_model::collective::{CollectiveError, Store, Token, Transport};
-use scalerl_model::device;
 use scalerl_rollout::PolicyVersion;
+use scalerl_torch::collective::{CollectiveError, Store, Token, Transport};
+use scalerl_torch::device;
 use scalerl_worker::channel::{
     ChannelEvent, ChannelOptions, Received, WeightChannel, WeightMember,
 };
-use scalerl_worker::{Form, Shelf};
+use scalerl_worker::{Form, WeightStore};
 use tch::{Device, Kind, Tensor};
 use tempfile::TempDir;
 
@@ -46,7 +46,7 @@ fn form(width: i64, device: Device) -> Form {
 /// The trainer's side, with the processes it has started.
 struct Trainer {
     channel: WeightChannel,
-    shelf: Arc<Shelf>,
+    weight_store: Arc<WeightStore>,
     folder: TempDir,
     members: Vec<Member>,
     events: Vec<ChannelEvent>,
@@ -111,8 +111,8 @@ impl Trainer {
     fn with(role: &str, count: usize, device: Device) -> Self {
         let channel = WeightChannel::open("127.0.0.1", 0, &token(), OPTIONS).unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let (shelf, members, events) = (Shelf::new(), Vec::new(), Vec::new());
-        let mut trainer = Self { channel, shelf, folder, members, events, device };
+        let (weight_store, members, events) = (WeightStore::new(), Vec::new(), Vec::new());
+        let mut trainer = Self { channel, weight_store, folder, members, events, device };
         (0..count).for_each(|_| trainer.start(role));
         wait_until("members join", || trainer.channel.members().len() == count);
         trainer
@@ -129,8 +129,8 @@ impl Trainer {
         let Form { shapes, kind, device } = form(300, self.device);
         let full = |shape: &Vec<i64>| Tensor::full(shape, version as f64, (kind, device));
         let parameters: Vec<Tensor> = shapes.iter().map(full).collect();
-        let handle = self.shelf.publish(PolicyVersion(version), &parameters).unwrap();
-        self.channel.publish(self.shelf.take(&handle).unwrap());
+        let handle = self.weight_store.publish(PolicyVersion(version), &parameters).unwrap();
+        self.channel.publish(self.weight_store.take(&handle).unwrap());
         started.elapsed()
     }
 
@@ -171,15 +171,15 @@ fn a_process_that_another_test_has_started() {
 }
 
 fn receive(port: u16, form: Form, log: &mut std::fs::File) {
-    let shelf = Shelf::new();
+    let weight_store = WeightStore::new();
     let token = token();
     let address = ("127.0.0.1", port, &token);
     let mut member =
-        WeightMember::join(address, "a test", form, Arc::clone(&shelf), OPTIONS).unwrap();
+        WeightMember::join(address, "a test", form, Arc::clone(&weight_store), OPTIONS).unwrap();
     loop {
         match member.receive(Duration::from_millis(500)) {
             Ok(Received::Weights(handle)) => {
-                let weights = shelf.take(&handle).unwrap();
+                let weights = weight_store.take(&handle).unwrap();
                 let version = weights.version.0 as f64;
                 let is_right = |tensor: &Tensor| {
                     (tensor - version).abs().max().double_value(&[]) < f64::EPSILON

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use scalerl_rollout::conformance::{Subject, check_all};
 use scalerl_rollout::{Generator, PolicyVersion, SampleRequest};
-use scalerl_worker::{LocalGenerator, LocalTrainer, Shelf};
+use scalerl_worker::{LocalGenerator, LocalTrainer, WeightStore};
 
 struct LocalPair;
 
@@ -17,9 +17,9 @@ impl Subject for LocalPair {
     type Trainer = LocalTrainer;
 
     fn pair(&self) -> (LocalGenerator, LocalTrainer) {
-        let shelf = Shelf::new();
-        let trainer = LocalTrainer::try_new(&tiny::recipe(), tiny::model(1), shelf.clone());
-        (LocalGenerator::start(tiny::setup(&shelf)).unwrap(), trainer.unwrap())
+        let weight_store = WeightStore::new();
+        let trainer = LocalTrainer::try_new(&tiny::recipe(), tiny::model(1), weight_store.clone());
+        (LocalGenerator::start(tiny::setup(&weight_store)).unwrap(), trainer.unwrap())
     }
 
     fn request(&self) -> SampleRequest {
@@ -41,10 +41,10 @@ impl Subject for LocalPair {
     }
 
     async fn dead(&self) -> LocalGenerator {
-        let shelf = Shelf::new();
-        let generator = LocalGenerator::start(tiny::setup(&shelf)).unwrap();
+        let weight_store = WeightStore::new();
+        let generator = LocalGenerator::start(tiny::setup(&weight_store)).unwrap();
         let broken: Vec<_> = tiny::model(1).parameters.iter().map(|p| p * f64::NAN).collect();
-        let handle = shelf.publish(PolicyVersion(1), &broken).unwrap();
+        let handle = weight_store.publish(PolicyVersion(1), &broken).unwrap();
         generator.adopt(&handle).await.unwrap();
         generator
     }

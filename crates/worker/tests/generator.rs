@@ -7,8 +7,7 @@ mod tiny;
 use std::sync::Arc;
 use std::time::Duration;
 
-use scalerl_model::device;
-use scalerl_model::generate::CacheAfterExchange;
+use scalerl_generate::CacheAfterExchange;
 use scalerl_model::tokenizer::Tokenizer;
 use scalerl_objective::plan;
 use scalerl_recipe::Truncated;
@@ -17,7 +16,8 @@ use scalerl_rollout::{
     Interruption, PolicyVersion, Prompt, PromptId, RatioStats, Reward, Rollout, SampleRequest,
     Sampling, TrainBatch, TrainSequence, Trainer, WeightHandle,
 };
-use scalerl_worker::{LocalGenerator, LocalTrainer, Shelf};
+use scalerl_torch::device;
+use scalerl_worker::{LocalGenerator, LocalTrainer, WeightStore};
 use tiny::{END, folder, model, request, setup};
 
 /// Root of the mean square of log-prob differences, two float32 passes over the same weights.
@@ -25,7 +25,7 @@ const SAME_WEIGHTS: f64 = 1e-5;
 
 #[tokio::test]
 async fn text_shows_every_token_but_the_end() {
-    let generator = LocalGenerator::start(setup(&Shelf::new())).unwrap();
+    let generator = LocalGenerator::start(setup(&WeightStore::new())).unwrap();
     let tokenizer = Tokenizer::load(&folder()).unwrap();
     let mut ended = 0;
     for completion in generator.generate(request(32)).await.unwrap() {
@@ -42,7 +42,7 @@ async fn text_shows_every_token_but_the_end() {
 
 #[tokio::test]
 async fn the_closing_text_ends_the_answer_and_is_shown() {
-    let generator = LocalGenerator::start(setup(&Shelf::new())).unwrap();
+    let generator = LocalGenerator::start(setup(&WeightStore::new())).unwrap();
     let tokenizer = Tokenizer::load(&folder()).unwrap();
     let text = |ids: &[u32]| {
         let ids: Vec<i64> = ids.iter().copied().map(i64::from).collect();
@@ -71,10 +71,10 @@ async fn the_closing_text_ends_the_answer_and_is_shown() {
 
 #[tokio::test]
 async fn weights_that_are_not_numbers_end_the_generator_with_a_reason_for_everybody() {
-    let shelf = Shelf::new();
-    let generator = Arc::new(LocalGenerator::start(setup(&shelf)).unwrap());
+    let weight_store = WeightStore::new();
+    let generator = Arc::new(LocalGenerator::start(setup(&weight_store)).unwrap());
     let broken: Vec<_> = model(1).parameters.iter().map(|p| p * f64::NAN).collect();
-    let handle = shelf.publish(PolicyVersion(1), &broken).unwrap();
+    let handle = weight_store.publish(PolicyVersion(1), &broken).unwrap();
     let tasks: Vec<_> = (0..6)
         .map(|_| {
             let generator = generator.clone();
@@ -108,13 +108,16 @@ const GREEDY: Sampling = Sampling { temperature: 0.0, top_p: 1.0, top_k: 0 };
 
 #[tokio::test]
 async fn weights_it_cannot_take_leave_it_as_it_was() {
-    let shelf = Shelf::new();
-    let generator = LocalGenerator::start(setup(&shelf)).unwrap();
+    let weight_store = WeightStore::new();
+    let generator = LocalGenerator::start(setup(&weight_store)).unwrap();
     let before = generator.generate(request(2)).await.unwrap();
-    let nowhere = WeightHandle { version: PolicyVersion(3), location: "shelf:9".into() };
+    let nowhere = WeightHandle { version: PolicyVersion(3), location: "weight_store:9".into() };
     let error = generator.adopt(&nowhere).await.unwrap_err();
-    assert!(error.to_string().contains("shelf:9 of v3 is not on the shelf"), "{error}");
-    let few = shelf.publish(PolicyVersion(4), &model(2).parameters[..3]).unwrap();
+    assert!(
+        error.to_string().contains("weight_store:9 of v3 is not in the weight store"),
+        "{error}"
+    );
+    let few = weight_store.publish(PolicyVersion(4), &model(2).parameters[..3]).unwrap();
     let error = generator.adopt(&few).await.unwrap_err();
     assert!(matches!(error, GeneratorError::Weights { version: PolicyVersion(4), .. }), "{error}");
     assert_eq!(generator.generate(request(2)).await.unwrap(), before);
@@ -122,7 +125,7 @@ async fn weights_it_cannot_take_leave_it_as_it_was() {
 
 #[test]
 fn a_panic_on_the_thread_is_told_and_not_waited_for() {
-    let mut setup = setup(&Shelf::new());
+    let mut setup = setup(&WeightStore::new());
     setup.options.page_tokens = 0;
     let error = LocalGenerator::start(setup).unwrap_err();
     assert!(error.to_string().contains("a panic: attempt to divide by zero"), "{error}");
@@ -130,7 +133,7 @@ fn a_panic_on_the_thread_is_told_and_not_waited_for() {
 
 #[tokio::test]
 async fn an_idle_generator_sleeps() {
-    let generator = LocalGenerator::start(setup(&Shelf::new())).unwrap();
+    let generator = LocalGenerator::start(setup(&WeightStore::new())).unwrap();
     let _ = generator.generate(request(2)).await.unwrap();
     let before = generator.stats();
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -176,9 +179,10 @@ fn mixed_request() -> SampleRequest {
 
 #[tokio::test]
 async fn log_probs_are_the_trainers_at_every_version_and_not_at_others() {
-    let shelf = Shelf::new();
-    let mut trainer = LocalTrainer::try_new(&tiny::recipe(), model(1), shelf.clone()).unwrap();
-    let generator = LocalGenerator::start(setup(&shelf)).unwrap();
+    let weight_store = WeightStore::new();
+    let mut trainer =
+        LocalTrainer::try_new(&tiny::recipe(), model(1), weight_store.clone()).unwrap();
+    let generator = LocalGenerator::start(setup(&weight_store)).unwrap();
     for version in 0..3 {
         let completions = generator.generate(mixed_request()).await.unwrap();
         assert!(completions.iter().any(Completion::is_interrupted));
@@ -199,7 +203,7 @@ async fn log_probs_are_the_trainers_at_every_version_and_not_at_others() {
 
 #[tokio::test]
 async fn injected_tokens_carry_no_loss_and_all_others_do() {
-    let generator = LocalGenerator::start(setup(&Shelf::new())).unwrap();
+    let generator = LocalGenerator::start(setup(&WeightStore::new())).unwrap();
     let completions = generator.generate(mixed_request()).await.unwrap();
     let interrupted = completions.iter().filter(|one| one.is_interrupted()).count();
     assert!((1..completions.len()).contains(&interrupted), "{interrupted} were interrupted");
@@ -231,7 +235,7 @@ async fn injected_tokens_carry_no_loss_and_all_others_do() {
     }
     assert_eq!(forced, 3 * interrupted, "each has the whole phrase");
     // And the trainer counts the same tokens.
-    let mut trainer = LocalTrainer::try_new(&tiny::recipe(), model(1), Shelf::new()).unwrap();
+    let mut trainer = LocalTrainer::try_new(&tiny::recipe(), model(1), WeightStore::new()).unwrap();
     let report = trainer.step(&planned.train).unwrap();
     let sampled: usize = completions.iter().map(Completion::sampled_tokens).sum();
     assert_eq!(report.trained_tokens, sampled as u64);
@@ -240,22 +244,24 @@ async fn injected_tokens_carry_no_loss_and_all_others_do() {
 
 #[tokio::test]
 async fn a_cache_computed_again_makes_later_tokens_the_new_policys_own() {
-    let shelf = Shelf::new();
-    let mut trainer = LocalTrainer::try_new(&tiny::recipe(), model(1), shelf.clone()).unwrap();
+    let weight_store = WeightStore::new();
+    let mut trainer =
+        LocalTrainer::try_new(&tiny::recipe(), model(1), weight_store.clone()).unwrap();
     let first = {
-        let generator = LocalGenerator::start(setup(&shelf)).unwrap();
+        let generator = LocalGenerator::start(setup(&weight_store)).unwrap();
         generator.generate(mixed_request()).await.unwrap()
     };
     let _ = trainer.step(&batch(&first, 0, 0.8)).unwrap();
     let weights = trainer.publish().unwrap();
     let mut apart = Vec::new();
     for cache in [CacheAfterExchange::Recompute, CacheAfterExchange::Stale] {
-        let mut setup = setup(&shelf);
+        let mut setup = setup(&weight_store);
         setup.cache_after_exchange = cache;
         let generator = LocalGenerator::start(setup).unwrap();
         let completions = half_and_half(&generator, &weights).await;
         // A copy of the trainer at the new version scores the tokens that it chose.
-        let mut judge = LocalTrainer::try_new(&tiny::recipe(), model(1), Shelf::new()).unwrap();
+        let mut judge =
+            LocalTrainer::try_new(&tiny::recipe(), model(1), WeightStore::new()).unwrap();
         let _ = judge.step(&batch(&first, 0, 0.8)).unwrap();
         apart.push(distance(&judge.step(&batch(&completions, 1, 0.8)).unwrap().ratio));
     }

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use batches::{batch, model, model_of, recipe};
 use rustix::process::{Pid, Signal, kill_process};
-use scalerl_model::device;
 use scalerl_model::folder::Model;
 use scalerl_recipe::{Compute, Kl, RatioGrain, Recipe, Surrogate};
 use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, Trainer, TrainerError};
+use scalerl_torch::device;
 use scalerl_worker::ranks::{Deadlines, Launch, RankedTrainer, StoreHost, Team, follow};
-use scalerl_worker::{LocalTrainer, Shelf};
+use scalerl_worker::{LocalTrainer, WeightStore};
 use tch::{Device, Kind, Tensor};
 
 /// float32 gradients added in another order; the optimizer's quotient keeps their relative error.
@@ -99,7 +99,8 @@ impl Crew {
         let others = (1..size).map(|rank| spawn(name, rank, size, port, operation)).collect();
         let launch = launch(0, size, port);
         let team = Team::join(&launch, Device::Cpu, deadlines(operation)).unwrap();
-        let trainer = RankedTrainer::lead(&variant(name), model(1), team, Shelf::new()).unwrap();
+        let trainer =
+            RankedTrainer::lead(&variant(name), model(1), team, WeightStore::new()).unwrap();
         Self { trainer: Some(trainer), others }
     }
 
@@ -138,7 +139,7 @@ fn a_rank_that_another_test_has_started() {
     let team =
         Team::join(&launch, Device::Cpu, deadlines(Duration::from_millis(operation))).unwrap();
     if launch.rank == 0 {
-        let mut trainer = RankedTrainer::lead(&recipe, model(1), team, Shelf::new()).unwrap();
+        let mut trainer = RankedTrainer::lead(&recipe, model(1), team, WeightStore::new()).unwrap();
         let batch = batch(&recipe, 2);
         loop {
             trainer.step(&batch).unwrap();
@@ -149,7 +150,7 @@ fn a_rank_that_another_test_has_started() {
 }
 
 fn local(name: &str) -> LocalTrainer {
-    LocalTrainer::try_new(&variant(name), model(1), Shelf::new()).unwrap()
+    LocalTrainer::try_new(&variant(name), model(1), WeightStore::new()).unwrap()
 }
 
 /// Batches recorded by other models, so that ratios are not 1.
@@ -427,9 +428,9 @@ fn one_rank_over_nccl_gives_the_numbers_of_one_process() {
         let parameters = here.parameters.iter().map(|p| p.to_device(gpu)).collect();
         Model::over(here.config, parameters, None).unwrap()
     };
-    let mut alone = LocalTrainer::try_new(&recipe, there(), Shelf::new()).unwrap();
+    let mut alone = LocalTrainer::try_new(&recipe, there(), WeightStore::new()).unwrap();
     let team = Team::join(&launch(0, 1, free_port()), gpu, deadlines(PATIENT)).unwrap();
-    let mut ranked = RankedTrainer::lead(&recipe, there(), team, Shelf::new()).unwrap();
+    let mut ranked = RankedTrainer::lead(&recipe, there(), team, WeightStore::new()).unwrap();
     for (step, batch) in batches("cispo", 3).iter().enumerate() {
         let (found, expected) = (ranked.step(batch).unwrap(), alone.step(batch).unwrap());
         let apart = (found.loss - expected.loss).abs();

@@ -10,7 +10,7 @@ use batches::{batch, logprobs, model, recipe};
 use scalerl_model::folder::Model;
 use scalerl_recipe::{Compute, Kl, RatioGrain, Recipe, Surrogate};
 use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, Trainer, TrainerError};
-use scalerl_worker::{LocalTrainer, Shelf};
+use scalerl_worker::{LocalTrainer, WeightStore};
 use tch::{Device, Kind, Tensor};
 
 /// Mean of |log ratio| between two float32 passes over the same weights, packed differently.
@@ -19,7 +19,7 @@ const SAME_WEIGHTS: f64 = 1e-5;
 const FLOAT_SUMS: f64 = 1e-4;
 
 fn trainer(recipe: &Recipe, seed: i64) -> LocalTrainer {
-    LocalTrainer::try_new(recipe, model(seed), Shelf::new()).unwrap()
+    LocalTrainer::try_new(recipe, model(seed), WeightStore::new()).unwrap()
 }
 
 fn bits(trainer: &LocalTrainer) -> Vec<Vec<f32>> {
@@ -194,12 +194,12 @@ fn a_step_that_is_not_finite_is_reported_and_leaves_no_trace() {
     for sequence in &mut overflowing.sequences {
         sequence.generator_logprobs.fill(-1e30);
     }
-    let mut other = LocalTrainer::try_new(&clipped, model(1), Shelf::new()).unwrap();
+    let mut other = LocalTrainer::try_new(&clipped, model(1), WeightStore::new()).unwrap();
     let error = other.step(&overflowing).unwrap_err();
     let is_loss = matches!(error, TrainerError::NotFinite { quantity: "the loss", version, .. } if version.0 == 0);
     assert!(is_loss, "{error}");
     assert_eq!(bits(&other), before);
-    let mut fresh = LocalTrainer::try_new(&clipped, model(1), Shelf::new()).unwrap();
+    let mut fresh = LocalTrainer::try_new(&clipped, model(1), WeightStore::new()).unwrap();
     assert_eq!(step(&mut other, &good), step(&mut fresh, &good));
     assert_eq!(bits(&other), bits(&fresh));
 
@@ -215,8 +215,9 @@ fn published_weights_stay_as_they_were_published() {
     for (compute, kind) in [(Compute::F32, Kind::Float), (Compute::Bf16, Kind::BFloat16)] {
         let mut recipe = recipe();
         recipe.model.compute = compute;
-        let shelf = Shelf::new();
-        let mut trainer = LocalTrainer::try_new(&recipe, model(1), Arc::clone(&shelf)).unwrap();
+        let weight_store = WeightStore::new();
+        let mut trainer =
+            LocalTrainer::try_new(&recipe, model(1), Arc::clone(&weight_store)).unwrap();
         let batch = batch(&recipe, 1);
         trainer.step(&batch).unwrap();
         let handle = trainer.publish().unwrap();
@@ -224,7 +225,8 @@ fn published_weights_stay_as_they_were_published() {
         trainer.step(&batch).unwrap();
         assert_ne!(logprobs(&recipe, trainer.model(), &batch.sequences), expected);
 
-        let weights = std::thread::spawn(move || shelf.take(&handle).unwrap()).join().unwrap();
+        let weights =
+            std::thread::spawn(move || weight_store.take(&handle).unwrap()).join().unwrap();
         assert_eq!(weights.version, PolicyVersion(1));
         assert!(weights.parameters.iter().all(|p| p.kind() == kind && !p.requires_grad()));
         let parameters = weights.parameters.iter().map(Tensor::shallow_clone).collect();

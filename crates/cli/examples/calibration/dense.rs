@@ -94,7 +94,11 @@ fn simulate(midpoint: f64, seed: u64) -> Simulated {
         truth = (law.value_at(Compute(compute)) + drift).clamp(0.0, 1.0);
         let passes = Binomial::new(SAMPLES, truth).expect("a rate").sample(&mut rng) as f64;
         let point = Point::new(Compute(compute), passes / SAMPLES as f64);
-        points.push(if seed % 2 == 0 { point.with_samples(SAMPLES as f64) } else { point });
+        points.push(if seed.is_multiple_of(2) {
+            point.with_samples(SAMPLES as f64)
+        } else {
+            point
+        });
     }
     Simulated { series: Series::try_new(points).expect("rates"), truth }
 }

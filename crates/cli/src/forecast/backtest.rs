@@ -6,13 +6,15 @@ use anyhow::Result;
 use scalerl_board::number::short;
 use scalerl_board::plots;
 use scalerl_board::{Block, Page, Section};
-use scalerl_curve::{Backtest, Compute, FitOptions, Rival, Skipped, Verdict};
+use scalerl_curve::{Backtest, Compute, FitOptions, Rival, Verdict};
 use serde::Serialize;
 
-use super::fit::block_table;
 use super::options::{CurveOptions, positive};
-use super::runs::{Labels, Loaded, SkippedRun};
-use super::{figures, history, output, runs, table, words};
+use super::runs::{Loaded, SkippedRun};
+use super::{history, output, runs};
+use scalerl_report::figures::Labels;
+use scalerl_report::table::block_table;
+use scalerl_report::{figures, table, words};
 
 /// Options of `scalerl backtest`.
 #[derive(Debug, clap::Args)]
@@ -156,10 +158,7 @@ fn tested(args: &Args, run: &Loaded, options: &FitOptions<'_>) -> Tested {
                 });
             }
             Err(reason) => {
-                let reason = match reason {
-                    Skipped::Fit(error) => error.to_string(),
-                    Skipped::NothingAfter => "no point measured after it".to_owned(),
-                };
+                let reason = reason.to_string();
                 skipped.push(SkippedFraction { name: name.clone(), fraction: *fraction, reason });
             }
         }

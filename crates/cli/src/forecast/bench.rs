@@ -8,7 +8,8 @@ use scalerl_curve::{Fit, FitOptions, FloorChoice, Method};
 use serde::Serialize;
 
 use super::options::CurveOptions;
-use super::{history, output, runs, table};
+use super::{history, output, runs};
+use scalerl_report::table;
 
 /// A method is timed for about this long.
 const BUDGET: Duration = Duration::from_millis(1500);

@@ -9,11 +9,13 @@ use scalerl_board::{Block, Page, Section};
 use scalerl_curve::{Compute, Estimate, Fit, FitOptions, Pair, Separation, SharedFit};
 use serde::Serialize;
 
-use super::fit::{MOST_DRAWN, RunResult, Wanted, block_table, result, summary_rows, summary_table};
+use super::fit::{MOST_DRAWN, RunResult, Wanted, result, summary_rows, summary_table};
 use super::options::CurveOptions;
 use super::runs::{Loaded, SkippedRun};
-use super::{figures, history, output, runs, table, words};
+use super::{history, output, runs};
 use crate::failure::BadInput;
+use scalerl_report::table::block_table;
+use scalerl_report::{figures, table, words};
 
 /// With more runs than this, each is compared with the first one only.
 const MOST_ALL_PAIRS: usize = 8;

@@ -15,11 +15,13 @@ use scalerl_curve::{
 use scalerl_ingest::Axis;
 use serde::Serialize;
 
-pub(crate) use show::{block_table, summary_rows, summary_table};
+pub(crate) use show::{summary_rows, summary_table};
 
 use super::options::{CurveOptions, compute, positive};
-use super::runs::{Labels, Loaded, SkippedRun};
-use super::{figures, history, output, runs};
+use super::runs::{Loaded, SkippedRun};
+use super::{history, output, runs};
+use scalerl_report::figures;
+use scalerl_report::figures::Labels;
 
 /// Forecast at these multiples of the compute spent when no compute is asked for.
 const USUAL_FACTORS: [f64; 2] = [2.0, 10.0];

@@ -4,6 +4,7 @@ use anyhow::Result;
 use rayon::prelude::*;
 use scalerl_curve::Series;
 use scalerl_ingest::{Axis, IngestError, Run};
+use scalerl_report::figures::Labels;
 use serde::Serialize;
 
 use super::options::CurveOptions;
@@ -24,13 +25,6 @@ pub(crate) struct SkippedRun {
     pub(crate) reason: String,
     #[serde(skip)]
     pub(crate) hint: String,
-}
-
-/// Names of the axes, for tables and figures.
-#[derive(Debug, Clone)]
-pub(crate) struct Labels {
-    pub(crate) compute: String,
-    pub(crate) value: String,
 }
 
 pub(crate) fn load(options: &CurveOptions) -> Result<Vec<Loaded>> {

@@ -177,10 +177,10 @@ fn asked(sample: &[&Row], columns: &Columns) -> Option<Form> {
 fn prompt(columns: &Columns, form: Form, is_told: bool, has_template: bool) -> String {
     if columns.is_conversation && has_template {
         // The conversation is the data's own; only a system message can be added.
-        return match is_told {
-            true => r#""chat""#.into(),
-            false => format!("{{ type = \"chat\", system = {} }}", quoted(form.sentence())),
-        };
+        if is_told {
+            return r#""chat""#.into();
+        }
+        return format!("{{ type = \"chat\", system = {} }}", quoted(form.sentence()));
     }
     let mut parts = Vec::new();
     parts.extend(columns.context.as_ref().map(|name| format!("{{{name}}}")));

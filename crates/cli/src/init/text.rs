@@ -31,7 +31,11 @@ pub(super) fn quoted(text: &str) -> String {
 
 /// The file. `head` are lines of comment.
 pub(super) fn recipe(head: &[String], description: &str, choices: &[Choice]) -> String {
-    let mut text: String = head.iter().map(|line| format!("# {line}\n")).collect();
+    let mut text = String::new();
+    for line in head {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "# {line}");
+    }
     let _ = write!(text, "extends = \"first-run\"\ndescription = {}\n", quoted(description));
     let mut sections: Vec<&str> = Vec::new();
     for choice in choices {

@@ -75,7 +75,7 @@ mod tests {
         assert_eq!((left.seconds, left.key), (600.0, "budget.steps"));
         let left = Left::of(&budget, &summary(10, 1800.0, 0)).unwrap();
         assert_eq!((left.seconds, left.key), (1800.0, "budget.wall_hours"));
-        assert_eq!(left.device_hours, 0.5);
+        assert!((left.device_hours - 0.5).abs() < 1e-12, "{left:?}");
     }
 
     #[test]

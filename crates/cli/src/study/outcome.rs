@@ -14,8 +14,9 @@ use scalerl_study::tuning::Sweep;
 use scalerl_study::{Job, Plan, Purpose, StudyError, Variant, export, is_of_sweep, summary};
 use serde::Serialize;
 
-use super::{pages, race_table as race, tables};
-use crate::forecast::{output, table};
+use crate::forecast::output;
+use scalerl_report::study::{pages, race, tables};
+use scalerl_report::table;
 
 /// A planned study and its folder.
 #[derive(Debug, Clone)]
@@ -169,7 +170,7 @@ impl Study {
         export::write(&self.folder, &all)?;
         let found = self.sweeps()?;
         self.write_standing(&found)?;
-        self.write_pages(records, &found)
+        self.write_pages(&records, &found)
     }
 
     /// Makes tables, figures and page anew from the points that were kept, without run folders.
@@ -181,10 +182,10 @@ impl Study {
             Ok::<_, StudyError>((one.name.clone(), Sweep::of_records(one, &sweeps)?))
         };
         let found: Result<Vec<_>, StudyError> = self.plan.variants.iter().map(look).collect();
-        self.write_pages(records, &found?)
+        self.write_pages(&records, &found?)
     }
 
-    fn write_pages(&self, records: Vec<RunRecord>, sweeps: &[(String, Sweep)]) -> Result<Analysis> {
+    fn write_pages(&self, records: &[RunRecord], sweeps: &[(String, Sweep)]) -> Result<Analysis> {
         let names: Vec<String> = self.plan.variants.iter().map(|one| one.name.clone()).collect();
         let analysis = Analysis::of(records, &names, self.plan.budget);
         summary::write(&self.folder.join("study.csv"), &analysis)?;

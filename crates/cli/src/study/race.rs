@@ -17,7 +17,7 @@ use scalerl_study::{Job, Plan, Purpose, StudyError, Variant, history};
 
 use super::outcome::Study;
 use crate::forecast::output::say;
-use crate::forecast::words;
+use scalerl_report::words;
 
 /// What was asked of a race.
 #[derive(Debug, Clone)]

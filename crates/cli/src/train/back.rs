@@ -16,7 +16,7 @@ use scalerl_recipe::{Recipe, WhenUnstable};
 use scalerl_rollout::PolicyVersion;
 
 use super::Args;
-use super::place::bad_folder;
+use super::destination::bad_folder;
 use crate::failure::BadInput;
 
 /// A run goes back by itself this often.

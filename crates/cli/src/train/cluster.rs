@@ -21,9 +21,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use scalerl_model::collective::Token;
-use scalerl_model::tch::{Cuda, Device};
 use scalerl_recipe::{OffPolicy, Recipe};
+use scalerl_torch::collective::Token;
+use scalerl_torch::tch::{Cuda, Device};
 use scalerl_worker::channel::ChannelOptions;
 use scalerl_worker::ranks::{Deadlines, Launch, StoreHost};
 

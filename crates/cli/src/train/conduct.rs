@@ -11,16 +11,16 @@ use scalerl_engine::{
 };
 use scalerl_journal::{FleetChange, RunFolder};
 use scalerl_model::folder::Model;
-use scalerl_model::tch::{Device, Kind};
 use scalerl_model::train::ComputeKind;
 use scalerl_recipe::{GeneratorChoice, OffPolicy, Recipe, Resolved};
 use scalerl_rollout::{Generator, Trainer};
 use scalerl_task::Rendered;
+use scalerl_torch::tch::{Device, Kind};
 use scalerl_worker::flops::{SequenceSize, forward_flops};
 use scalerl_worker::options::{cache_after_exchange, generator_options, learner_options};
 use scalerl_worker::ranks::{RankedTrainer, Team};
 use scalerl_worker::remote::RedisGenerator;
-use scalerl_worker::{LocalGenerator, LocalGeneratorSetup, LocalTrainer, Shelf, intake};
+use scalerl_worker::{LocalGenerator, LocalGeneratorSetup, LocalTrainer, WeightStore, intake};
 use tokio::sync::mpsc::{self, Receiver};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -72,11 +72,15 @@ fn share_of_threads(recipe: &Recipe, device: Device) -> (Option<usize>, Option<u
 
 impl Parts<'_> {
     /// Trains here, or leads the ranks, which are started where nobody else does.
-    fn trainer(&self, shelf: &Arc<Shelf>, processes: &mut Processes) -> Result<AnyTrainer> {
+    fn trainer(
+        &self,
+        weight_store: &Arc<WeightStore>,
+        processes: &mut Processes,
+    ) -> Result<AnyTrainer> {
         let (recipe, lead) = (self.recipe, &self.lead);
         let model = self.policy.load(Kind::Float, self.device)?;
         let Some(launch) = &lead.ranks else {
-            let trainer = LocalTrainer::try_new(recipe, model, shelf.clone())?;
+            let trainer = LocalTrainer::try_new(recipe, model, weight_store.clone())?;
             let threads = match (lead.generators, self.device) {
                 (0, device) => share_of_threads(recipe, device).1,
                 (count, Device::Cpu) if lead.is_starting => Some(threads_each(1 + count as usize)),
@@ -93,7 +97,7 @@ impl Parts<'_> {
             let hint = error.hint();
             Failed::new(error, hint)
         })?;
-        let trainer = RankedTrainer::lead(recipe, model, team, shelf.clone())?;
+        let trainer = RankedTrainer::lead(recipe, model, team, weight_store.clone())?;
         Ok(AnyTrainer::Ranked(Box::new(trainer)))
     }
 
@@ -107,7 +111,7 @@ impl Parts<'_> {
     }
 
     /// Generates in this process.
-    fn local_generator(&self, shelf: Arc<Shelf>) -> Result<LocalGenerator> {
+    fn local_generator(&self, weight_store: Arc<WeightStore>) -> Result<LocalGenerator> {
         let (recipe, device) = (self.recipe, self.generator_device);
         let model = self.generator_model(device)?;
         let tokenizer = self.renderer.tokenizer.clone();
@@ -117,7 +121,7 @@ impl Parts<'_> {
             stop_tokens: ends(&self.renderer),
             tokenizer,
             cache_after_exchange: cache_after_exchange(recipe),
-            shelf,
+            weight_store,
             threads: share_of_threads(recipe, device).0,
         })?)
     }
@@ -140,7 +144,7 @@ impl Parts<'_> {
     /// Generates in other processes.
     async fn remote_generator(
         &self,
-        shelf: Arc<Shelf>,
+        weight_store: Arc<WeightStore>,
         processes: &mut Processes,
         own: &OwnToken,
     ) -> Result<Arc<RedisGenerator>> {
@@ -148,7 +152,7 @@ impl Parts<'_> {
         let name = session_name(recipe, lead, self.folder.path());
         let session = (name.as_str(), &own.token);
         let generator =
-            remote::open(recipe, self.policy, lead, session, self.device, shelf).await?;
+            remote::open(recipe, self.policy, lead, session, self.device, weight_store).await?;
         if lead.is_starting {
             remote::start_generators(processes, recipe, lead, session, self.device_name)?;
         }
@@ -170,11 +174,11 @@ pub(super) fn conduct(parts: Parts) -> Result<RunEnd> {
         .context("cannot start the runtime")?;
     // Dropped last, however this ends: then all that were started have ended.
     let mut processes = Processes::default();
-    let shelf = Shelf::new();
-    let trainer = parts.trainer(&shelf, &mut processes)?;
+    let weight_store = WeightStore::new();
+    let trainer = parts.trainer(&weight_store, &mut processes)?;
     runtime.block_on(async {
         if parts.lead.generators > 0 {
-            return conduct_fleet(parts, trainer, shelf, processes).await;
+            return conduct_fleet(parts, trainer, weight_store, processes).await;
         }
         if parts.recipe.pipeline.generator != GeneratorChoice::Local {
             return conduct_servers(parts, trainer, processes).await;
@@ -183,7 +187,7 @@ pub(super) fn conduct(parts: Parts) -> Result<RunEnd> {
         let is_alone = others.roll.is_none();
         let watching = (!is_alone).then(|| Watching::start(&parts, others));
         let (watching, fleet) = watching.unzip();
-        let (generator, devices) = (parts.local_generator(shelf)?, parts.devices());
+        let (generator, devices) = (parts.local_generator(weight_store)?, parts.devices());
         let ended = engage(parts, Arc::new(generator), trainer, devices, fleet).await;
         if let Some(watching) = watching {
             watching.end().await;
@@ -196,11 +200,11 @@ pub(super) fn conduct(parts: Parts) -> Result<RunEnd> {
 async fn conduct_fleet(
     parts: Parts<'_>,
     trainer: AnyTrainer,
-    shelf: Arc<Shelf>,
+    weight_store: Arc<WeightStore>,
     mut processes: Processes,
 ) -> Result<RunEnd> {
     let own = OwnToken::of(parts.folder.path())?;
-    let generator = parts.remote_generator(shelf, &mut processes, &own).await?;
+    let generator = parts.remote_generator(weight_store, &mut processes, &own).await?;
     let others = Others {
         generator: Some(generator.clone()),
         roll: trainer.roll(),

@@ -4,8 +4,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use scalerl_curve::Provenance;
 use scalerl_journal::Environment;
-use scalerl_model::device;
-use scalerl_model::tch::Device;
+use scalerl_torch::device;
+use scalerl_torch::tch::Device;
 
 /// Seconds since 1970.
 pub(crate) fn now() -> f64 {

@@ -9,9 +9,7 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use scalerl_journal::{
-    BadSign, Event, ForecastReport, HistoryUse, Ledger, SetReport, StopReason, What,
-};
+use scalerl_journal::{BadSign, Event, ForecastReport, HistoryUse, Ledger, SetReport, What};
 use scalerl_recipe::Budget;
 use scalerl_rollout::GroupId;
 use serde_json::Value;
@@ -296,22 +294,6 @@ fn learned(history: &HistoryUse) -> String {
     let most = first.map(|share| format!(", most on {}", share.name)).unwrap_or_default();
     let runs = if runs == 1 { "1 finished run".into() } else { format!("{runs} finished runs") };
     format!("; {weight:.0} % rests on {runs}{most}")
-}
-
-/// Why a run ended, for a reader.
-pub(crate) fn reason(reason: StopReason) -> &'static str {
-    match reason {
-        StopReason::Asked => "as asked",
-        StopReason::Steps => "its steps are done",
-        StopReason::DeviceHours => "its device-hours are spent",
-        StopReason::WallHours => "its time is over",
-        StopReason::Tokens => "its tokens are spent",
-        StopReason::Target => "the target is reached",
-        StopReason::ForecastGain => "more compute is forecast to buy too little",
-        StopReason::Unstable => "training has become unstable",
-        StopReason::NoPrompts => "no prompts are left",
-        StopReason::NothingToLearn => "batch after batch had nothing to teach",
-    }
 }
 
 #[cfg(test)]

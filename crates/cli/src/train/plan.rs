@@ -11,11 +11,11 @@ use std::io::Write;
 
 use anyhow::Result;
 use scalerl_model::config::ModelConfig;
-use scalerl_model::shim;
-use scalerl_model::tch::Device;
 use scalerl_model::train::ComputeKind;
 use scalerl_recipe::{OffPolicy, Recipe, Resolved};
 use scalerl_task::Problems;
+use scalerl_torch::shim;
+use scalerl_torch::tch::Device;
 use scalerl_worker::options::{generator_options, learner_options};
 
 use crate::train::GIB;

@@ -20,12 +20,12 @@ use scalerl_model::folder::Model;
 use scalerl_model::fresh::{self, Experts, FreshShape, FreshTokens};
 use scalerl_model::memory;
 use scalerl_model::sft::{self, Progress, SftOptions};
-use scalerl_model::tch::{Device, Kind};
 use scalerl_model::train::AdamWConfig;
 use scalerl_model::{error::LoadError, hub};
 use scalerl_recipe::{Recipe, WarmUpExamples, Weights};
 use scalerl_task::random::hash;
 use scalerl_task::synthetic::{END, START, Synthetic, THINK_CLOSE, THINK_OPEN};
+use scalerl_torch::tch::{Device, Kind};
 
 use serde::{Deserialize, Serialize};
 

@@ -112,9 +112,9 @@ fn evaluation(recipe: &Recipe, set: &EvaluationSet) -> Result<String> {
 }
 
 fn text(hasher: Sha256) -> String {
-    let mut text: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    text.truncate(LETTERS);
-    text
+    hasher.finalize().iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
+        [..LETTERS]
+        .to_owned()
 }
 
 #[cfg(test)]

@@ -110,7 +110,9 @@ fn a_generator_that_is_cut_off_is_given_up_and_comes_back() {
     lead.env("SCALERL_REDIS", redis.url());
     let mut lead = Alive::start(run, lead);
     let generator = |host: &str, name: &str| {
-        let words = ["generator", "--name", run, "--as", name, "--device", "cpu"];
+        let token = format!("{run}/session.token");
+        let words =
+            ["generator", "--name", run, "--as", name, "--device", "cpu", "--token-file", &token];
         let mut command = inside(host, &scalerl(&words));
         command.env("SCALERL_REDIS", redis.url()).env("OMP_NUM_THREADS", "1");
         Alive::start(&format!("{run}-{name}"), command)

@@ -33,12 +33,22 @@ pub(crate) fn folder() -> &'static Path {
 pub(crate) fn scalerl(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_scalerl"));
     command.current_dir(folder()).env("OMP_WAIT_POLICY", "passive").args(arguments);
+    // Nothing of whoever runs the tests.
+    command.env("XDG_DATA_HOME", folder().join("data"));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
-/// `scalerl train RECIPE small.toml --run NAME`, with settings.
+/// `scalerl train RECIPE small.toml --run NAME`, with settings. Runs of other tests lie beside it and
+/// end whenever they do, so it does not learn from them.
 pub(crate) fn train(recipe: &str, run: &str, set: &[&str]) -> Command {
+    let mut command = train_with_history(recipe, run, set);
+    command.arg("--no-history");
+    command
+}
+
+/// The same, learning from the finished runs beside it.
+pub(crate) fn train_with_history(recipe: &str, run: &str, set: &[&str]) -> Command {
     let mut command = scalerl(&["train", recipe, "small.toml", "--device", "cpu", "--run", run]);
     for one in set {
         command.args(["--set", one]);

@@ -11,6 +11,7 @@
 mod audit;
 mod bench;
 mod exactness;
+mod history;
 mod hostile;
 mod killing;
 mod learning;

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use scalerl_model::folder::Model;
 use scalerl_model::head::HeadOptions;
-use scalerl_model::tch::{Device, Kind};
 use scalerl_model::tokenizer::{Markers, Tokenizer};
 use scalerl_rollout::{
     AnswerEnd, Completion, Generator, GroupId, Interruption, PolicyVersion, SampleRequest, Sampling,
 };
+use scalerl_torch::tch::{Device, Kind};
 use scalerl_worker::vllm::measure_agreement;
 use scalerl_worker::{VllmGenerator, VllmSetup, WeightFolder};
 

@@ -1,4 +1,4 @@
-//! Trainer ranks that take simulated time, in the engine's seat for a trainer.
+//! Trainer ranks that take simulated time, in the engine's trainer for a trainer.
 //!
 //! A batch is shared out as real ranks do it, longest first to whoever has the fewest tokens; the step
 //! takes as long as its slowest rank, then gradients and weights are exchanged.
@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use scalerl_engine::{Seat, fake::FakeTrainer};
+use scalerl_engine::{TrainerHandle, fake::FakeTrainer};
 use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, Trainer, TrainerError, WeightHandle};
 use tokio::time::{Instant, sleep};
 
@@ -63,7 +63,7 @@ impl Ranks {
     }
 }
 
-impl Seat for Ranks {
+impl TrainerHandle for Ranks {
     async fn step(&mut self, batch: TrainBatch) -> Result<StepReport, TrainerError> {
         let Make { model, rates, links, .. } = self.make;
         let shares = self.shares(&batch);

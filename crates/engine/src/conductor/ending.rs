@@ -7,9 +7,9 @@ use scalerl_journal::{StopReason, What};
 use scalerl_rollout::{Generator, Grader, PromptSource};
 
 use super::{Conductor, Ending};
-use crate::{RunEnd, error::EngineError, seat::Seat};
+use crate::{RunEnd, error::EngineError, trainer_handle::TrainerHandle};
 
-impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
+impl<G: Generator, S: TrainerHandle, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     /// One more step towards the end; `Some` when it is reached.
     pub(super) fn wind_down(&mut self) -> Result<Option<Result<RunEnd, EngineError>>, EngineError> {
         // Half-written groups stay on record as in flight.
@@ -26,13 +26,13 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         if !is_measured || self.progress.saving.is_some() {
             return Ok(None);
         }
-        if self.seat.is_some() {
+        if self.trainer.is_some() {
             if self.progress.saved != Some(self.progress.version) && !self.is_folder_lost {
                 self.save()?;
                 return Ok(None);
             }
-        } else if self.progress.seat_use.is_some() {
-            // Some task will give the seat back.
+        } else if self.progress.trainer_use.is_some() {
+            // Some task will give the trainer back.
             return Ok(None);
         }
         self.end().map(Some)
@@ -81,13 +81,13 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         match self.ending.take() {
             Some(Ending::Fail(failure)) => {
                 let error = failure.to_string();
-                let written = self.pen.write(What::Failed { version, error, ledger });
+                let written = self.journal.write(What::Failed { version, error, ledger });
                 drop(written); // The failure matters more than a journal that cannot be written.
                 Ok(Err(failure))
             }
             Some(Ending::Stop(reason)) => {
-                self.pen.write(What::Stopped { version, reason, ledger })?;
-                let folder = self.pen.path().to_owned();
+                self.journal.write(What::Stopped { version, reason, ledger })?;
+                let folder = self.journal.path().to_owned();
                 Ok(Ok(RunEnd { reason, version, ledger, folder }))
             }
             None => unreachable!("only an ending run ends"),
@@ -96,7 +96,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
 
     /// The error that ended the run, when saving its state has failed too.
     pub(super) fn give_up(&mut self, _second: EngineError) -> EngineError {
-        self.seat = None;
+        self.trainer = None;
         match self.end() {
             Ok(Err(first)) | Err(first) => first,
             Ok(Ok(_)) => unreachable!("a failing run does not end in order"),

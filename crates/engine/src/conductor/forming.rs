@@ -11,7 +11,7 @@ use crate::{
     error::EngineError,
     groups::{Formed, Ready, Ticket},
     sampling::Sampled,
-    seat::Seat,
+    trainer_handle::TrainerHandle,
     window::choose,
 };
 use scalerl_journal::StopReason;
@@ -22,7 +22,7 @@ const EMPTY_BATCHES: usize = 20;
 /// Batches' worth of groups in a row without a single verdict before the run ends.
 const UNJUDGED_BATCHES: usize = 2;
 
-impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
+impl<G: Generator, S: TrainerHandle, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     /// Starts sampling as many groups as there are slots.
     pub(super) fn admit(&mut self) -> Result<(), EngineError> {
         let Some(adopted) = self.progress.adopted else { return Ok(()) };
@@ -81,7 +81,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         };
         for (attempt, reason) in sampled.retried {
             let group = Some(sampled.group);
-            self.pen.write(What::GeneratorRetried { group, attempt, reason })?;
+            self.journal.write(What::GeneratorRetried { group, attempt, reason })?;
         }
         let judged = sampled.result?;
         let Some(ticket) = self.in_flight.remove(&sampled.group) else { return Ok(()) };
@@ -104,7 +104,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         let previous = self.source.record(&ready.ticket.drawn.prompt.id, record)?;
         for failure in &ready.judged.failures {
             let (completion, reason) = (failure.completion, failure.reason.clone());
-            self.pen.write(What::VerifierFailed { group, completion, reason })?;
+            self.journal.write(What::VerifierFailed { group, completion, reason })?;
         }
         let objective = &self.settings.recipe.objective;
         let is_refilled = matches!(objective.filter, Filter::ZeroVarianceRefill { .. });
@@ -210,7 +210,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     /// A batch without a step: its groups are done with, their slots are free.
     pub(super) fn on_empty_batch(&mut self, batch: BatchReport) -> Result<(), EngineError> {
         let (version, ledger) = (self.progress.version, self.meter.ledger());
-        self.pen.write(What::EmptyBatch { version, batch, ledger })?;
+        self.journal.write(What::EmptyBatch { version, batch, ledger })?;
         self.tally.examined = 0;
         self.tally.empty_batches += 1;
         if self.tally.empty_batches >= EMPTY_BATCHES {

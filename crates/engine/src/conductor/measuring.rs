@@ -12,13 +12,13 @@ use crate::{
     error::EngineError,
     evaluate::{Evaluated, evaluate},
     forecast::{axis_of, forecast},
-    seat::Seat,
+    trainer_handle::TrainerHandle,
 };
 
 const SECONDS_PER_HOUR: f64 = 3600.0;
 const MINUTES_PER_HOUR: f64 = 60.0;
 
-impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
+impl<G: Generator, S: TrainerHandle, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     /// Whether the version just made is one to measure.
     pub(super) fn is_evaluation_time(&self, ledger: &Ledger) -> bool {
         let evaluation = &self.settings.recipe.evaluation;
@@ -56,7 +56,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         self.progress.evaluation = None;
         let Evaluated { version, sets, samples, tokens, retried } = result?;
         for (attempt, reason) in retried {
-            self.pen.write(What::GeneratorRetried { group: None, attempt, reason })?;
+            self.journal.write(What::GeneratorRetried { group: None, attempt, reason })?;
         }
         self.meter.add_evaluated(tokens);
         let ledger = self.meter.ledger();
@@ -65,11 +65,11 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         self.progress.evaluated_at_hours = spent.training_hours();
         let primary = self.settings.recipe.evaluation.primary.clone();
         // The files beside the journal first: what they say is made anew from it after a kill.
-        self.pen.folder.write_samples(version, &samples)?;
+        self.journal.folder.write_samples(version, &samples)?;
         for set in &sets {
-            let point = EvaluationPoint::new(self.pen.name(), version, &spent, set);
+            let point = EvaluationPoint::new(self.journal.name(), version, &spent, set);
             let other = (set.name != primary).then_some(set.name.as_str());
-            self.pen.add_point(other, &point)?;
+            self.journal.add_point(other, &point)?;
             if other.is_none() {
                 self.points.push(point);
             }
@@ -108,7 +108,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         // A handful of points can look flat by chance.
         let is_sound = report.verdict != Verdict::TooFewPoints;
         let gain = report.gain.0;
-        self.pen.write(What::Forecast(report))?;
+        self.journal.write(What::Forecast(report))?;
         let least = self.settings.recipe.stopping.forecast_gain;
         if is_sound && least.is_some_and(|least| gain < least) {
             self.stop_because(StopReason::ForecastGain);

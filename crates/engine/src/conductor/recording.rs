@@ -5,19 +5,19 @@ use scalerl_recipe::WhenUnstable;
 use scalerl_rollout::{Generator, Grader, PromptSource};
 
 use super::Conductor;
-use crate::{error::EngineError, seat::Seat, stability};
+use crate::{error::EngineError, stability, trainer_handle::TrainerHandle};
 
-impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
+impl<G: Generator, S: TrainerHandle, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     /// Writes an event down, then the bad signs that it completes; ends the run if the recipe says so.
     pub(super) fn record(&mut self, what: What) -> Result<(), EngineError> {
         let stopping = &self.settings.recipe.stopping;
         let warnings = self.watch.observe(stopping, &what);
         let is_ended = stopping.when_unstable != WhenUnstable::Warn
             && warnings.iter().any(|warning| warning.sign.is_instability());
-        self.pen.write(what)?;
+        self.journal.write(what)?;
         let version = self.progress.version;
         for stability::Warning { sign, value, threshold, steps, .. } in warnings {
-            self.pen.write(What::Warning { version, sign, value, threshold, steps })?;
+            self.journal.write(What::Warning { version, sign, value, threshold, steps })?;
         }
         if is_ended {
             self.stop_because(StopReason::Unstable);

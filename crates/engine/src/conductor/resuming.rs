@@ -10,7 +10,7 @@ use std::{
 };
 
 use scalerl_journal::{
-    Checkpoint, Checkpoints, Damaged, Event, EventLog, History, Ledger, RunFolder, What,
+    Checkpoint, Checkpoints, Damaged, Event, EventLog, History, Ledger, RunFolder, StopReason, What,
 };
 use scalerl_rollout::{Generator, Grader, PromptSource};
 use tokio::{sync::Semaphore, task::JoinSet};
@@ -20,17 +20,17 @@ use crate::{
     Run,
     error::EngineError,
     groups::{Formed, Ready, SavedGroup, Stage, Ticket},
+    journal_writer::JournalWriter,
     meter::Meter,
-    pen::Pen,
     sampling::{Floor, Judged},
     scheme::Scheme,
-    seat::Seat,
     slots::Slots,
     stability::Watch,
     state::{self, State, TRAINER, Tally},
+    trainer_handle::TrainerHandle,
 };
 
-impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
+impl<G: Generator, S: TrainerHandle, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     /// A conductor for a new run, or for one that goes on from its newest sound checkpoint.
     pub(crate) async fn open(folder: RunFolder, run: Run<G, S, P, R>) -> Result<Self, EngineError> {
         let start = Start::find(&folder.checkpoints())?;
@@ -50,7 +50,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             verdict_room: Arc::new(Semaphore::new(settings.verdicts_at_once.max(1))),
         };
         let mut conductor = Self {
-            pen: Pen::new(folder, log, settings.now, run.observer),
+            journal: JournalWriter::new(folder, log, settings.now, run.observer),
             scheme,
             meter,
             lost: history.lost,
@@ -58,7 +58,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             floor,
             source: run.prompts,
             slots: Slots::new(scheme.slots()),
-            seat: Some(run.trainer),
+            trainer: Some(run.trainer),
             stop: run.stop,
             is_stop_open: true,
             fleet: run.fleet,
@@ -90,9 +90,9 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     }
 
     fn begin(&mut self) -> Result<(), EngineError> {
-        let run = self.pen.name().to_owned();
+        let run = self.journal.name().to_owned();
         let (seed, devices) = (self.settings.recipe.seed, self.settings.devices.count());
-        self.pen.write(What::Started { run, seed, devices })?;
+        self.journal.write(What::Started { run, seed, devices })?;
         self.mark_first_evaluation();
         Ok(())
     }
@@ -114,7 +114,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         match &checkpoint {
             Some(checkpoint) => {
                 let (state, saved) = state::load(checkpoint)?;
-                check_lines(&state, self.pen.log.count())?;
+                check_lines(&state, self.journal.log.count())?;
                 (kept, saved_at, spent, groups) = (state.kept, state.at, state.ledger, saved);
                 self.restore(checkpoint, state).await?;
             }
@@ -122,25 +122,31 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             None => self.mark_first_evaluation(),
         }
         let version = self.progress.version;
+        let unstable = |event: &Event| {
+            matches!(event.what, What::Stopped { reason: StopReason::Unstable, .. })
+        };
+        if history.events.last().is_some_and(unstable) {
+            self.watch.forget_signs();
+        }
         let lost = lost_since(history, saved_at, &spent, self.settings.devices.count());
         self.lost += lost;
         let buffered_groups = groups.iter().filter(|group| group.judged.is_some()).count();
-        self.pen.write(What::Resumed { version, kept, lost, buffered_groups })?;
+        self.journal.write(What::Resumed { version, kept, lost, buffered_groups })?;
         self.take_back(groups)?;
         if let Some(checkpoint) = checkpoint {
             let folder = inside(&checkpoint.name());
-            self.pen.write(What::Checkpoint { version, folder })?;
+            self.journal.write(What::Checkpoint { version, folder })?;
         }
         self.rewrite_points()
     }
 
     async fn restore(&mut self, checkpoint: &Checkpoint, state: State) -> Result<(), EngineError> {
         let version = state.version;
-        let seat = self.seat.as_mut().ok_or_else(|| EngineError::BadState {
+        let trainer = self.trainer.as_mut().ok_or_else(|| EngineError::BadState {
             version,
             reason: "there is no trainer".into(),
         })?;
-        let restore = seat.restore(checkpoint.path.join(TRAINER));
+        let restore = trainer.restore(checkpoint.path.join(TRAINER));
         let restored = in_time(&self.settings, "restoring the trainer", restore).await?;
         if restored != version {
             let reason = format!("the trainer's files are of {restored}");
@@ -173,17 +179,17 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
 
     /// Says what in the folder was not as it had been written, and keeps it out of the way.
     fn tell_damage(&mut self, damaged: Vec<Damaged>) -> Result<(), EngineError> {
-        if let Some((reason, kept)) = self.pen.log.damaged() {
+        if let Some((reason, kept)) = self.journal.log.damaged() {
             let kept_as = kept.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let (found, reason) = ("events.jsonl".to_owned(), reason.to_owned());
-            self.pen.write(What::Damaged { found, reason, kept_as })?;
+            self.journal.write(What::Damaged { found, reason, kept_as })?;
         }
         for one in damaged {
             let (reason, checkpoint) = (one.problem(), one.checkpoint);
             let name = self.checkpoints.name_for_damaged(&checkpoint);
             let (found, kept_as) = (inside(&checkpoint.name()), inside(&name));
             // Said first: a kill in between leaves it to be found again.
-            self.pen.write(What::Damaged { found, reason, kept_as })?;
+            self.journal.write(What::Damaged { found, reason, kept_as })?;
             self.checkpoints.keep_damaged(&checkpoint, &name)?;
         }
         Ok(())
@@ -203,7 +209,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             if let (Some(reason), Stage::Pooled | Stage::Queued(_)) = (&broken, stage) {
                 // It is on record as judged, so it is not sampled again.
                 let group = SavedGroup { id, drawn, admitted, stage, judged };
-                self.pen.set_aside(version, &group, reason)?;
+                self.journal.set_aside(version, &group, reason)?;
                 continue;
             }
             let ticket = Ticket { id, drawn, admitted, slot };
@@ -216,7 +222,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
                 (_, _) => {
                     let (group, draw) = (id, ticket.drawn.draw);
                     let prompt = ticket.drawn.prompt.id.clone();
-                    self.pen.write(What::SampledAgain { group, prompt, draw })?;
+                    self.journal.write(What::SampledAgain { group, prompt, draw })?;
                     self.again.push_back(ticket);
                 }
             }
@@ -238,11 +244,11 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
 
     /// The plain files of points, from the events that count.
     fn rewrite_points(&mut self) -> Result<(), EngineError> {
-        let lines = scalerl_journal::read_events(&self.pen.folder.events())?;
-        let mut points = History::of(lines).points_by_set(self.pen.name());
+        let lines = scalerl_journal::read_events(&self.journal.folder.events())?;
+        let mut points = History::of(lines).points_by_set(self.journal.name());
         points.entry(None).or_default();
         for (set, points) in &points {
-            self.pen.folder.rewrite_points(set.as_deref(), points)?;
+            self.journal.folder.rewrite_points(set.as_deref(), points)?;
         }
         self.points = points.remove(&None).unwrap_or_default();
         Ok(())

@@ -9,13 +9,13 @@
 use scalerl_journal::{Draft, What};
 use scalerl_rollout::{Generator, Grader, PolicyVersion, PromptSource};
 
-use super::{Conductor, Done, SeatUse, training::in_time};
+use super::{Conductor, Done, TrainerUse, training::in_time};
 use crate::{
     error::EngineError,
     groups::{SavedGroup, Stage, Ticket},
     meter::Role,
-    seat::Seat,
     state::{Files, State, TRAINER},
+    trainer_handle::TrainerHandle,
 };
 
 /// A checkpoint that has the trainer's files and lacks the rest.
@@ -25,7 +25,7 @@ pub(super) struct Saved {
     files: Files,
 }
 
-impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
+impl<G: Generator, S: TrainerHandle, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     /// Saves if a checkpoint is due and this is the moment for it.
     pub(super) fn start_save(&mut self) -> Result<(), EngineError> {
         if self.progress.is_checkpoint_due && !self.progress.is_measuring_older() {
@@ -42,23 +42,23 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         if self.progress.saving.is_some() || self.progress.saved == Some(version) {
             return Ok(());
         }
-        if self.seat.is_none() {
+        if self.trainer.is_none() {
             return Ok(());
         }
         self.progress.is_checkpoint_due = false;
         // The events a checkpoint counts must be on the disk before it can appear.
-        self.pen.log.sync()?;
+        self.journal.log.sync()?;
         let files = Files::of(&self.state()?, &self.saved_groups())?;
-        let Some(mut seat) = self.seat.take() else { return Ok(()) };
+        let Some(mut trainer) = self.trainer.take() else { return Ok(()) };
         self.progress.saving = Some(version);
-        self.progress.seat_use = Some(SeatUse::Save);
+        self.progress.trainer_use = Some(TrainerUse::Save);
         let (checkpoints, settings) = (self.checkpoints.clone(), self.settings.clone());
         let meter = self.meter.clone();
         self.work.spawn(async move {
             let busy = meter.busy(Role::Train);
             let result = async {
                 let draft = checkpoints.begin(version)?;
-                let save = seat.save(draft.subfolder(TRAINER)?);
+                let save = trainer.save(draft.subfolder(TRAINER)?);
                 match in_time(&settings, "saving the trainer", save).await {
                     Ok(()) => Ok(Saved { draft, files }),
                     Err(error) => {
@@ -70,7 +70,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             };
             let result = result.await;
             drop(busy);
-            Done::Saved { seat, result }
+            Done::Saved { trainer, result }
         });
         Ok(())
     }
@@ -111,11 +111,12 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         let version = result?;
         self.progress.saved = Some(version);
         let folder = format!("checkpoints/step-{:06}", version.0);
-        self.pen.write(What::Checkpoint { version, folder })?;
+        self.journal.write(What::Checkpoint { version, folder })?;
         let output = &self.settings.recipe.output;
-        let best = match output.keep_best {
-            true => self.checkpoints.best(&self.points)?.map(|best| best.version),
-            false => None,
+        let best = if output.keep_best {
+            self.checkpoints.best(&self.points)?.map(|best| best.version)
+        } else {
+            None
         };
         Ok(self.checkpoints.prune(output.keep_latest as usize, best)?)
     }
@@ -125,8 +126,8 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         let version = progress.version;
         Ok(State {
             version,
-            at: self.pen.now(),
-            kept: self.pen.log.count(),
+            at: self.journal.now(),
+            kept: self.journal.log.count(),
             next_group: self.next_group,
             source: self.source.state()?,
             ledger: self.meter.ledger(),

@@ -21,8 +21,8 @@ use crate::{
     error::EngineError,
     groups::{Formed, SavedGroup},
     meter::{Meter, Role},
-    seat::Seat,
     settings::Settings,
+    trainer_handle::TrainerHandle,
 };
 
 /// What a batch became.
@@ -60,8 +60,8 @@ enum Trouble {
 }
 
 /// Takes the step from `version` over as much of a batch as can be trained on.
-pub(super) async fn step_over<S: Seat>(
-    seat: &mut S,
+pub(super) async fn step_over<S: TrainerHandle>(
+    trainer: &mut S,
     mut formed: Formed,
     version: PolicyVersion,
     settings: Arc<Settings>,
@@ -71,7 +71,7 @@ pub(super) async fn step_over<S: Seat>(
     loop {
         let (planned, lag);
         (formed, planned, lag) = plan_batch(formed, version, settings.clone()).await;
-        let (group, reason) = match try_step(seat, planned, lag, &settings, &meter).await {
+        let (group, reason) = match try_step(trainer, planned, lag, &settings, &meter).await {
             Ok(stepped) => return Attempt { formed, refused, result: Ok(stepped) },
             Err(Trouble::Failed(error)) => return Attempt { formed, refused, result: Err(error) },
             Err(Trouble::Refused { group, reason }) => (group, reason),
@@ -100,8 +100,8 @@ async fn plan_batch(
     }
 }
 
-async fn try_step<S: Seat>(
-    seat: &mut S,
+async fn try_step<S: TrainerHandle>(
+    trainer: &mut S,
     planned: Result<Plan, PlanError>,
     lag: u64,
     settings: &Settings,
@@ -115,7 +115,7 @@ async fn try_step<S: Seat>(
         return Ok(Stepped { plan, lag, report: None });
     }
     let _busy = meter.busy(Role::Train);
-    match in_time(settings, "a step", seat.step(train)).await {
+    match in_time(settings, "a step", trainer.step(train)).await {
         Ok(report) => Ok(Stepped { plan, lag, report: Some(report) }),
         Err(EngineError::Training(error)) => Err(trouble(error, &groups)),
         Err(error) => Err(Trouble::Failed(error)),

@@ -14,14 +14,17 @@ use scalerl_rollout::{
 use tokio::time::timeout;
 
 use super::stepping::{Attempt, Refused, Stepped, step_over};
-use super::{Conductor, Done, SeatUse};
-use crate::{error::EngineError, groups::Formed, meter::Role, seat::Seat, settings::Settings};
+use super::{Conductor, Done, TrainerUse};
+use crate::{
+    error::EngineError, groups::Formed, meter::Role, settings::Settings,
+    trainer_handle::TrainerHandle,
+};
 
 /// Steps in a row with groups that cannot be trained on before the run ends: one bad group is set
 /// aside, but where they keep coming somebody must look.
 const REFUSED_STEPS: usize = 5;
 
-impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
+impl<G: Generator, S: TrainerHandle, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     /// Starts the next step if the trainer is free and there is a batch.
     pub(super) fn start_step(&mut self) -> Result<(), EngineError> {
         let progress = &self.progress;
@@ -31,16 +34,16 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         let holds = (is_wanted && progress.published != Some(version))
             || progress.adopted.is_none()
             || (self.scheme.is_phased() && progress.is_measuring());
-        if holds || self.seat.is_none() || self.ending.is_some() {
+        if holds || self.trainer.is_none() || self.ending.is_some() {
             return Ok(());
         }
         let Some(formed) = self.next_batch()? else { return Ok(()) };
-        let Some(mut seat) = self.seat.take() else { return Ok(()) };
-        self.progress.seat_use = Some(SeatUse::Step);
+        let Some(mut trainer) = self.trainer.take() else { return Ok(()) };
+        self.progress.trainer_use = Some(TrainerUse::Step);
         let (settings, meter) = (self.settings.clone(), self.meter.clone());
         self.work.spawn(async move {
-            let attempt = step_over(&mut seat, formed, version, settings, meter).await;
-            Done::Stepped { seat, attempt }
+            let attempt = step_over(&mut trainer, formed, version, settings, meter).await;
+            Done::Stepped { trainer, attempt }
         });
         Ok(())
     }
@@ -48,7 +51,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     pub(super) fn on_stepped(&mut self, attempt: Attempt) -> Result<(), EngineError> {
         let Attempt { formed, refused, result } = attempt;
         for Refused { group, reason } in &refused {
-            self.pen.set_aside(self.progress.version, group, reason)?;
+            self.journal.set_aside(self.progress.version, group, reason)?;
         }
         match result {
             Ok(stepped) => self.on_step(formed, stepped)?,
@@ -81,7 +84,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
             Ok(version) => version,
             Err(error) => {
                 // The weights are past what the journal knows: they must not be saved.
-                self.seat = None;
+                self.trainer = None;
                 return Err(error);
             }
         };
@@ -124,14 +127,14 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     }
 
     fn publish(&mut self) {
-        let Some(mut seat) = self.seat.take() else { return };
-        self.progress.seat_use = Some(SeatUse::Publish);
+        let Some(mut trainer) = self.trainer.take() else { return };
+        self.progress.trainer_use = Some(TrainerUse::Publish);
         let (settings, meter) = (self.settings.clone(), self.meter.clone());
         self.work.spawn(async move {
             let busy = meter.busy(Role::Train);
-            let result = in_time(&settings, "publishing weights", seat.publish()).await;
+            let result = in_time(&settings, "publishing weights", trainer.publish()).await;
             drop(busy);
-            Done::Published { seat, result }
+            Done::Published { trainer, result }
         });
     }
 
@@ -170,7 +173,7 @@ impl<G: Generator, S: Seat, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
         self.progress.adopted = Some(version);
         // The slots of every step that these weights contain are free now.
         self.unadopted.retain(|(step, _)| *step > version);
-        self.pen.write(What::Adopted { version })
+        self.journal.write(What::Adopted { version })
     }
 }
 

@@ -134,6 +134,11 @@ impl Watch {
         }
     }
 
+    /// Gives every sign its whole patience again: for a run that goes on after a sign has ended it.
+    pub(crate) fn forget_signs(&mut self) {
+        self.lasted.clear();
+    }
+
     fn look_at_evaluation(&mut self, set: &SetReport) -> Vec<Warning> {
         self.held_out.push(set.pass_rate, set.samples);
         let fall = self.held_out.fall();

@@ -137,9 +137,9 @@ impl Rig {
         }
     }
 
-    pub(crate) fn parts<S: scalerl_engine::Seat>(
+    pub(crate) fn parts<S: scalerl_engine::TrainerHandle>(
         &self,
-        seat: impl FnOnce(fake::FakeTrainer, fake::Delays) -> S,
+        handle_of: impl FnOnce(fake::FakeTrainer, fake::Delays) -> S,
         stop: mpsc::Receiver<()>,
     ) -> Run<fake::FakeGenerator, S, fake::FakePrompts, fake::FakeGrader> {
         let slowness = Duration::from_millis(self.slowness_ms);
@@ -155,7 +155,7 @@ impl Rig {
         Run {
             settings: self.settings(),
             generator: Arc::new(generator),
-            trainer: seat(
+            trainer: handle_of(
                 trainer,
                 fake::Delays::new(self.timing_seed ^ 9, slowness * self.trainer_pace),
             ),

@@ -17,6 +17,7 @@ fn a_folder_is_held_as_long_as_its_writer_lives() {
 
 fn start(path: &Path) -> RunFolder {
     let folder = RunFolder::create(path, "", &Environment::default()).unwrap();
+    folder.write_history(&[]).unwrap();
     for name in ["held_out.json", "policy.json", "events.jsonl"] {
         std::fs::write(path.join(name), "").unwrap();
     }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::head::{Head, HeadMode, HeadOptions, TokenGradients};
-use crate::shim;
+use scalerl_torch::shim;
 
 /// What to time.
 #[derive(Debug, Clone, Copy)]

@@ -1,11 +1,9 @@
-//! Timings of a training step, of generation and of the head, for shapes given as numbers.
+//! Timings of a training step and of the head, for shapes given as numbers.
 //!
 //! The shapes, the lengths of a mixed batch and the count of operations are those of
 //! scripts/h200/peer_torch.py, so that the two can be read side by side.
 
-mod decode;
 mod head;
-mod mismatch;
 mod train;
 
 use serde_json::json;
@@ -13,9 +11,7 @@ use serde_json::json;
 use crate::config::ModelConfig;
 use crate::error::LoadError;
 
-pub use decode::{DecodeBench, DecodeTiming, bench_decode, measured_bandwidth};
 pub use head::{HeadBench, HeadTiming, bench_head};
-pub use mismatch::{Mismatch, bench_mismatch};
 pub use train::{TrainBench, TrainTiming, bench_train};
 
 /// A llama-shaped model with an untied head.

@@ -9,9 +9,9 @@ use super::Shape;
 use crate::folder::Model;
 use crate::packed::share_out;
 use crate::sft::SftError;
-use crate::shim;
-use crate::stopwatch::Stopwatch;
 use crate::train::{Learner, LearnerOptions, TrainingBatch};
+use scalerl_torch::shim;
+use scalerl_torch::stopwatch::Stopwatch;
 
 /// What to time.
 #[derive(Debug, Clone, Copy)]

@@ -102,7 +102,7 @@ impl Head {
     }
 
     /// The matrix whose float32 products with bf16 hidden states are the logits, where one is all.
-    pub(crate) fn wide_matrix(&self) -> Option<&Tensor> {
+    pub fn wide_matrix(&self) -> Option<&Tensor> {
         let is_plain = (self.options.temperature - 1.0).abs() < f64::EPSILON;
         self.product.wide_matrix().filter(|_| is_plain)
     }

@@ -6,8 +6,8 @@
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::{HeadMode, HeadOptions, TokenGradients, TokenScores};
-use crate::cuda::{self, SlopeKind};
-use crate::fused;
+use scalerl_torch::cuda::{self, SlopeKind};
+use scalerl_torch::fused;
 
 pub(super) struct Rows {
     logits_cv: Tensor,

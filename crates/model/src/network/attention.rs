@@ -12,8 +12,8 @@
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::config::Span;
-use crate::ops::{Angles, reorder};
-use crate::shim;
+use scalerl_torch::ops::{Angles, reorder};
+use scalerl_torch::shim;
 
 /// Queries [n, heads, width], keys and values [n, kv_heads, width], rotated already.
 pub struct Heads {

@@ -8,7 +8,7 @@
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::config::Gate;
-use crate::ops::{reorder, swiglu};
+use scalerl_torch::ops::{reorder, swiglu};
 
 /// How the tokens of one layer spread over its experts.
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use tch::{Kind, TchError, Tensor};
 
 use super::attention::{Attend, Heads};
 use super::experts::{ExpertLoad, Experts};
-use crate::config::{LayerConfig, ModelConfig, QueryKeyNorm};
-use crate::ops::{Angles, rms_norm, rotate, swiglu, unit_norm};
+use crate::config::{LayerConfig, ModelConfig, QueryKeyNorm, RotaryConfig};
+use scalerl_torch::ops::{Angles, rms_norm, rotate, swiglu, unit_norm};
 
 /// Two products around a gate.
 pub(crate) struct Mlp {
@@ -31,6 +31,8 @@ pub(crate) enum FeedForwardWeights {
 pub(crate) struct Layer {
     pub(crate) index: usize,
     pub(crate) config: LayerConfig,
+    /// Which of the model's rotations is this layer's.
+    rotation: Option<usize>,
     pub(crate) heads: i64,
     pub(crate) kv_heads: i64,
     pub(crate) head_width: i64,
@@ -47,7 +49,8 @@ pub(crate) struct Layer {
 
 /// What all layers of one forward pass share.
 pub struct Context<'a> {
-    pub angles: &'a Angles,
+    /// One for each distinct rotation of the layers.
+    pub angles: &'a [Angles],
     pub positions: &'a Tensor,
     pub attention: &'a dyn Attend,
     pub products: &'a dyn Multiply,
@@ -83,6 +86,7 @@ impl Layer {
     pub(crate) fn new(
         config: &ModelConfig,
         index: usize,
+        rotations: &[RotaryConfig],
         weight: &dyn Fn(&str) -> Option<Tensor>,
     ) -> Self {
         let prefix = |name: &str| format!("layers.{index}.{name}");
@@ -115,6 +119,7 @@ impl Layer {
         Self {
             index,
             config: layer,
+            rotation: layer.rotary.and_then(|own| rotations.iter().position(|r| *r == own)),
             heads: config.heads,
             kv_heads: config.kv_heads,
             head_width: config.head_width,
@@ -176,13 +181,13 @@ impl Layer {
 
     fn mix(&self, qkv: Tensor, context: &Context) -> Result<Tensor, TchError> {
         let (attention, span) = (context.attention, self.config.span);
-        let is_only_rotated = self.config.is_rotary
-            && self.query_key_norms.is_none()
+        let is_only_rotated = self.query_key_norms.is_none()
             && self.config.query_key_norm != QueryKeyNorm::Unit
             && self.config.query_growth.is_none();
         if is_only_rotated
+            && let Some(rotation) = self.rotation
             && let Some(mixed) =
-                attention.rotate_and_attend(self.index, span, &qkv, context.angles)?
+                attention.rotate_and_attend(self.index, span, &qkv, &context.angles[rotation])?
         {
             return Ok(mixed);
         }
@@ -204,8 +209,8 @@ impl Layer {
             let k = rms_norm(&k, key_norm, self.epsilon)?;
             qkv = Tensor::f_cat(&[q, k, v], 1)?;
         }
-        if self.config.is_rotary {
-            qkv = rotate(&qkv, context.angles, h + kv)?;
+        if let Some(rotation) = self.rotation {
+            qkv = rotate(&qkv, &context.angles[rotation], h + kv)?;
         }
         let [mut q, mut k, v] = split(&qkv)?;
         if self.config.query_key_norm == QueryKeyNorm::Unit {

@@ -16,13 +16,13 @@ pub use attention::{Attend, Heads, PackedAttention};
 pub use experts::ExpertLoad;
 pub use layer::{Context, Multiply, TorchProducts};
 use layer::{FeedForwardWeights, Layer};
-pub(crate) use rotary::Rotary;
+pub use rotary::Rotary;
 
-use crate::config::{ModelConfig, Span};
+use crate::config::{ModelConfig, RotaryConfig, Span};
 use crate::layout::Parameter;
-use crate::ops::{Angles, add_rms_norm, rms_norm};
 use crate::packed::Packed;
-use crate::shim;
+use scalerl_torch::ops::{Angles, add_rms_norm, rms_norm};
+use scalerl_torch::shim;
 
 /// A model that can run forward.
 pub struct Network {
@@ -37,7 +37,7 @@ pub struct Network {
 }
 
 /// A matrix of some layer, and what is added to its products.
-pub(crate) type Matrix<'a> = (&'a Tensor, Option<&'a Tensor>);
+pub type Matrix<'a> = (&'a Tensor, Option<&'a Tensor>);
 
 /// Whether activations are kept for the backward pass or computed again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -76,11 +76,14 @@ impl Network {
         let need = |name: &str| weight(name).expect("layout lists embedding and norm");
         let embedding = need("embedding");
         let device = embedding.device();
+        let rotations = rotations(config);
         Ok(Self {
             head: weight("head").unwrap_or_else(|| embedding.shallow_clone()),
-            layers: (0..config.layers.len()).map(|i| Layer::new(config, i, &weight)).collect(),
+            layers: (0..config.layers.len())
+                .map(|index| Layer::new(config, index, &rotations, &weight))
+                .collect(),
             norm: need("norm"),
-            rotary: Rotary::new(config.rotary, config.head_width, device)?,
+            rotary: Rotary::new(&rotations, config.head_width, device)?,
             epsilon: config.norm_epsilon,
             spans: config.layers.iter().map(|layer| layer.span).collect(),
             width: config.width,
@@ -103,16 +106,16 @@ impl Network {
     }
 
     /// Angles of some positions, for a generator that calls [`Network::run`].
-    pub fn angles(&self, positions: &Tensor) -> Result<Angles, TchError> {
+    pub fn angles(&self, positions: &Tensor) -> Result<Vec<Angles>, TchError> {
         self.rotary.angles(positions)
     }
 
-    pub(crate) fn rotary(&self) -> &Rotary {
+    pub fn rotary(&self) -> &Rotary {
         &self.rotary
     }
 
     /// Matrices of one shape and place in all dense layers, with their biases.
-    pub(crate) fn matrices(&self) -> Vec<(&'static str, Vec<Matrix<'_>>)> {
+    pub fn matrices(&self) -> Vec<(&'static str, Vec<Matrix<'_>>)> {
         let mut qkv = Vec::new();
         let (mut output, mut gate_up, mut down) = (Vec::new(), Vec::new(), Vec::new());
         for layer in &self.layers {
@@ -213,4 +216,19 @@ impl Network {
         }
         shim::backward(&[&self.embed(&packed.tokens)?], &[&grad])
     }
+}
+
+/// The distinct rotations of the layers. A model that rotates nowhere has one that nobody asks for:
+/// a generator feeds positions and angles in one go.
+fn rotations(config: &ModelConfig) -> Vec<RotaryConfig> {
+    let mut found: Vec<RotaryConfig> = Vec::new();
+    for rotation in config.layers.iter().filter_map(|layer| layer.rotary) {
+        if !found.contains(&rotation) {
+            found.push(rotation);
+        }
+    }
+    if found.is_empty() {
+        found.push(RotaryConfig { theta: 10_000.0, scaling: None, interleaved: false });
+    }
+    found
 }

@@ -3,10 +3,10 @@
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::config::{RotaryConfig, RotaryScaling};
-use crate::ops::Angles;
+use scalerl_torch::ops::Angles;
 
 /// One frequency per pair of a head.
-pub(crate) fn frequencies(config: RotaryConfig, head_width: i64) -> Vec<f32> {
+pub(super) fn frequencies(config: RotaryConfig, head_width: i64) -> Vec<f32> {
     (0..head_width / 2)
         .map(|pair| {
             // In float32, as transformers computes them: positions multiply the rounding.
@@ -30,39 +30,49 @@ fn stretched(frequency: f32, scaling: RotaryScaling) -> f32 {
     ((1.0 - smooth) * f64::from(frequency) / scaling.factor + smooth * f64::from(frequency)) as f32
 }
 
-/// Turns positions into angles.
-pub(crate) struct Rotary {
+/// Turns positions into angles, once for every distinct rotation of a model's layers.
+pub struct Rotary {
+    /// [tables, width / 2], float32.
     frequencies: Tensor,
-    is_interleaved: bool,
+    are_interleaved: Vec<bool>,
 }
 
 impl Rotary {
-    pub(crate) fn new(
-        config: RotaryConfig,
+    /// One table for each of `rotations`, of which there is at least one.
+    pub fn new(
+        rotations: &[RotaryConfig],
         head_width: i64,
         device: Device,
     ) -> Result<Self, TchError> {
-        let frequencies = Tensor::f_from_slice(&frequencies(config, head_width))?;
-        let frequencies = frequencies.f_to_device(device)?;
-        Ok(Self { frequencies, is_interleaved: config.interleaved })
+        let shape = [rotations.len() as i64, head_width / 2];
+        let all: Vec<f32> =
+            rotations.iter().flat_map(|rotation| frequencies(*rotation, head_width)).collect();
+        Ok(Self {
+            frequencies: Tensor::f_from_slice(&all)?.f_view(shape)?.f_to_device(device)?,
+            are_interleaved: rotations.iter().map(|rotation| rotation.interleaved).collect(),
+        })
     }
 
-    /// One per pair of a head, float32.
-    pub(crate) fn frequencies(&self) -> &Tensor {
+    /// One row per table: a frequency per pair of a head, float32.
+    pub fn frequencies(&self) -> &Tensor {
         &self.frequencies
     }
 
-    pub(crate) fn is_interleaved(&self) -> bool {
-        self.is_interleaved
+    /// For each table, whether its pairs are neighbours.
+    pub fn are_interleaved(&self) -> &[bool] {
+        &self.are_interleaved
     }
 
-    pub(crate) fn angles(&self, positions: &Tensor) -> Result<Angles, TchError> {
-        let angles = positions.f_to_kind(Kind::Float)?.f_outer(&self.frequencies)?;
-        Ok(Angles {
-            cosine: angles.f_cos()?,
-            sine: angles.f_sin()?,
-            is_interleaved: self.is_interleaved,
-        })
+    /// The angles of some positions, table by table.
+    pub fn angles(&self, positions: &Tensor) -> Result<Vec<Angles>, TchError> {
+        let positions = positions.f_to_kind(Kind::Float)?;
+        let tables = self.are_interleaved.iter().enumerate();
+        tables
+            .map(|(table, &is_interleaved)| {
+                let angles = positions.f_outer(&self.frequencies.f_select(0, table as i64)?)?;
+                Ok(Angles { cosine: angles.f_cos()?, sine: angles.f_sin()?, is_interleaved })
+            })
+            .collect()
     }
 }
 

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use tch::{Kind, TchError, Tensor};
 
-use crate::shim::{self, AdamWNumbers, AdamWTensors};
+use scalerl_torch::shim::{self, AdamWNumbers, AdamWTensors};
 
 /// Settings of the optimizer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

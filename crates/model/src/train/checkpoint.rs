@@ -29,8 +29,8 @@ use super::learner::Learner;
 use super::shard::RankError;
 use crate::error::LoadError;
 use crate::save::replace_folder;
-use crate::shim;
 use crate::tensor_file::{read_tensors, write_tensors};
+use scalerl_torch::shim;
 
 const MANIFEST: &str = "checkpoint.json";
 const NOTES: &str = "notes.json";

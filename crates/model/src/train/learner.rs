@@ -16,12 +16,12 @@ use thiserror::Error;
 use super::adamw::{AdamW, AdamWConfig};
 use super::batch::TrainingBatch;
 use super::shard::{RankError, Shard};
-use crate::collective::CollectiveError;
 use crate::folder::Model;
 use crate::head::{Head, HeadOptions, TokenGradients, TokenScores};
 use crate::network::{Activations, ExpertLoad, ForwardPass};
-use crate::shim;
-use crate::stopwatch::Stopwatch;
+use scalerl_torch::collective::CollectiveError;
+use scalerl_torch::shim;
+use scalerl_torch::stopwatch::Stopwatch;
 
 /// What the network computes in. Master weights and optimizer are float32 always.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -20,10 +20,10 @@ use std::ops::Range;
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::learner::{ComputeKind, Learner, LearnerOptions, StepError, StepReport};
-use crate::collective::{CollectiveError, Group};
 use crate::folder::Model;
 use crate::layout::Parameter;
-use crate::shim;
+use scalerl_torch::collective::{CollectiveError, Group};
+use scalerl_torch::shim;
 
 /// The trainer ranks, seen from one of them. Both groups have the same members in the same order.
 #[derive(Debug)]

@@ -8,9 +8,9 @@ use std::process::Command;
 use scalerl_model::config::ModelConfig;
 use scalerl_model::folder::Model;
 use scalerl_model::sft::Reader;
-use scalerl_model::tch::{Device, Kind};
 use scalerl_model::template::ChatTemplate;
 use scalerl_model::tokenizer::Tokenizer;
+use scalerl_torch::tch::{Device, Kind};
 use serde_json::{Value, json};
 
 use crate::copy;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::verifiers::check_verifier;
 use crate::{
-    DataSource, Dataset, Recipe, RecipeError, WarmUpExamples, error::Place, node::Node,
+    DataSource, Dataset, Recipe, RecipeError, WarmUpExamples, error::Origin, node::Node,
     sections::MOST_PROBLEMS,
 };
 
@@ -40,7 +40,7 @@ pub(super) fn check_datasets(recipe: &Recipe, layers: &Node) -> Result<(), Recip
     check_primary(recipe, layers)
 }
 
-fn item_place(layers: &Node, list: &str, index: usize) -> Place {
+fn item_place(layers: &Node, list: &str, index: usize) -> Origin {
     let item = layers.find(list).and_then(|node| match &node.value {
         crate::node::Value::List(items) => items.get(index),
         _ => None,
@@ -49,7 +49,7 @@ fn item_place(layers: &Node, list: &str, index: usize) -> Place {
     item.map(|item| item.get("name").unwrap_or(item).place.clone()).unwrap_or_default()
 }
 
-fn check_dataset(dataset: &Dataset, place: &Place, key: &str) -> Result<(), RecipeError> {
+fn check_dataset(dataset: &Dataset, place: &Origin, key: &str) -> Result<(), RecipeError> {
     let key = format!("{key}.source");
     match &dataset.source {
         DataSource::Files { path, .. } => not_empty(place, &key, "path", path),
@@ -68,7 +68,7 @@ fn check_dataset(dataset: &Dataset, place: &Place, key: &str) -> Result<(), Reci
 }
 
 /// Each number may be sound and both together not.
-fn fits_memory(place: &Place, key: &str, count: u64, steps: u32) -> Result<(), RecipeError> {
+fn fits_memory(place: &Origin, key: &str, count: u64, steps: u32) -> Result<(), RecipeError> {
     let operations = count.saturating_mul(u64::from(steps));
     if operations <= 10 * MOST_PROBLEMS as u64 {
         return Ok(());
@@ -101,7 +101,7 @@ fn check_warm_up(recipe: &Recipe, layers: &Node) -> Result<(), RecipeError> {
     }
 }
 
-fn in_order(place: &Place, key: &str, what: &str, low: u32, high: u32) -> Result<(), RecipeError> {
+fn in_order(place: &Origin, key: &str, what: &str, low: u32, high: u32) -> Result<(), RecipeError> {
     if low <= high {
         return Ok(());
     }
@@ -114,7 +114,7 @@ fn in_order(place: &Place, key: &str, what: &str, low: u32, high: u32) -> Result
     })
 }
 
-fn not_empty(place: &Place, key: &str, what: &str, text: &str) -> Result<(), RecipeError> {
+fn not_empty(place: &Origin, key: &str, what: &str, text: &str) -> Result<(), RecipeError> {
     if !text.is_empty() {
         return Ok(());
     }
@@ -126,7 +126,7 @@ fn not_empty(place: &Place, key: &str, what: &str, text: &str) -> Result<(), Rec
     })
 }
 
-fn known_operations(place: &Place, key: &str, signs: &[String]) -> Result<(), RecipeError> {
+fn known_operations(place: &Origin, key: &str, signs: &[String]) -> Result<(), RecipeError> {
     let stranger = signs.iter().find(|sign| !["+", "-", "*"].contains(&sign.as_str()));
     let found = stranger.map(|sign| format!("{sign:?}"));
     let found = found.or_else(|| signs.is_empty().then(|| "[]".into()));

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use crate::{
     AnswerForm, DataSource, Dataset, GeneratorChoice, Kl, LengthControl, PromptTemplate,
-    RatioGrain, Recipe, RecipeError, Surrogate, Thinking, WarmUpExamples, Weights, error::Place,
+    RatioGrain, Recipe, RecipeError, Surrogate, Thinking, WarmUpExamples, Weights, error::Origin,
     load::SHIPPED_MARK, node::Node,
 };
 use datasets::check_datasets;
@@ -73,12 +73,12 @@ pub(crate) fn check(recipe: &Recipe, layers: &Node) -> Result<(), RecipeError> {
 }
 
 /// The line to mend is the one that the user wrote, not the one of the recipe it extends.
-fn distance_from_user(place: &Place) -> u8 {
+fn distance_from_user(place: &Origin) -> u8 {
     match place {
-        Place::Set(_) => 0,
-        Place::Line { file, .. } if !file.ends_with(SHIPPED_MARK) => 1,
-        Place::Line { .. } => 2,
-        Place::Default => 3,
+        Origin::Set(_) => 0,
+        Origin::Line { file, .. } if !file.ends_with(SHIPPED_MARK) => 1,
+        Origin::Line { .. } => 2,
+        Origin::Default => 3,
     }
 }
 

@@ -1,11 +1,11 @@
 //! What the keys of one judge must obey together, whichever data set it belongs to.
 
-use crate::{Recipe, RecipeError, Verifier, error::Place, node::Node};
+use crate::{Recipe, RecipeError, Verifier, error::Origin, node::Node};
 
 /// Checks a judge that stands at `place` under the name `key`.
 pub(super) fn check_verifier(
     verifier: &Verifier,
-    (place, key): (&Place, &str),
+    (place, key): (&Origin, &str),
     recipe: &Recipe,
     layers: &Node,
 ) -> Result<(), RecipeError> {
@@ -33,11 +33,11 @@ pub(super) fn check_verifier(
 struct Time {
     key: String,
     seconds: f64,
-    place: Place,
+    place: Origin,
 }
 
 impl Time {
-    fn new(key: impl Into<String>, seconds: f64, place: Place) -> Self {
+    fn new(key: impl Into<String>, seconds: f64, place: Origin) -> Self {
         Self { key: key.into(), seconds, place }
     }
 
@@ -61,7 +61,7 @@ impl Time {
 fn check_program(
     command: &[String],
     url: Option<&String>,
-    place: &Place,
+    place: &Origin,
     key: &str,
 ) -> Result<(), RecipeError> {
     let has_command = command.first().is_some_and(|program| !program.is_empty());
@@ -80,7 +80,7 @@ fn check_program(
 
 /// A pass mark that every score or none reaches would make pass rates say nothing.
 fn scores_tell_right_from_wrong(
-    place: &Place,
+    place: &Origin,
     key: &str,
     (low, high): (f64, f64),
     pass: f64,

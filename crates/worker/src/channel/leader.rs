@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use scalerl_model::collective::{Store, Token};
 use scalerl_rollout::PolicyVersion;
+use scalerl_torch::collective::{Store, Token};
 
 use super::round::Rounds;
 use super::{ChannelError, ChannelOptions};
-use crate::shelf::Weights;
+use crate::weight_store::Weights;
 
 /// How often the thread looks for newcomers while there is nothing to send.
 const LOOK: Duration = Duration::from_millis(100);

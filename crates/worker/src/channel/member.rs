@@ -1,20 +1,20 @@
-//! A generator's end: a thread of its process asks for weights and puts them on the process's shelf.
+//! A generator's end: a thread of its process asks for weights and puts them into the process's weight store.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use scalerl_model::collective::{CollectiveError, Group, Store, Token, Transport};
-use scalerl_model::shim;
 use scalerl_rollout::{PolicyVersion, WeightHandle};
+use scalerl_torch::collective::{CollectiveError, Group, Store, Token, Transport};
+use scalerl_torch::shim;
 
 use super::notes::{self, Answer, Done, Go, Note, Offer};
 use super::{ChannelError, ChannelOptions};
-use crate::shelf::{Form, Shelf};
+use crate::weight_store::{Form, WeightStore};
 
 /// What came of waiting for weights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Received {
-    /// New weights are on the shelf.
+    /// New weights are in the weight store.
     Weights(WeightHandle),
     /// Nothing new so far.
     Nothing,
@@ -36,7 +36,7 @@ pub struct WeightMember {
     name: String,
     options: ChannelOptions,
     form: Form,
-    shelf: Arc<Shelf>,
+    weight_store: Arc<WeightStore>,
     id: u64,
     round: u64,
     newest: Option<PolicyVersion>,
@@ -50,14 +50,14 @@ impl WeightMember {
         (address, port, token): (&str, u16, &Token),
         name: &str,
         form: Form,
-        shelf: Arc<Shelf>,
+        weight_store: Arc<WeightStore>,
         options: ChannelOptions,
     ) -> Result<Self, ChannelError> {
         let store = Store::connect(address, port, Some(token), options.meeting)?;
         let id = store.add(notes::TICKETS, 1)? as u64;
         let name = name.to_owned();
         let (round, newest, group) = (0, None, None);
-        Ok(Self { store, name, options, form, shelf, id, round, newest, group })
+        Ok(Self { store, name, options, form, weight_store, id, round, newest, group })
     }
 
     /// The number it has at the moment.
@@ -133,7 +133,7 @@ impl WeightMember {
         Meeting { epoch, place, transport }: Meeting,
         version: PolicyVersion,
     ) -> Result<Option<Received>, ChannelError> {
-        let memory = self.shelf.spare(&self.form)?;
+        let memory = self.weight_store.spare(&self.form)?;
         if self.group.as_ref().is_none_or(|(number, _)| *number != epoch) {
             self.group = None;
             let (name, forming) = (notes::group(epoch), self.options.forming());
@@ -150,7 +150,7 @@ impl WeightMember {
             return Ok(None);
         }
         self.newest = Some(version);
-        Ok(Some(Received::Weights(self.shelf.place(version, memory))))
+        Ok(Some(Received::Weights(self.weight_store.place(version, memory))))
     }
 
     /// Takes a new number.

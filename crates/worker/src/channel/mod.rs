@@ -1,14 +1,14 @@
 //! Weights from the trainer to generators in other processes.
 //!
 //! ```text
-//! trainer    step -> publish -> Shelf ─┐           (copy on the device; the step goes on)
+//! trainer    step -> publish -> WeightStore ─┐           (copy on the device; the step goes on)
 //! channel    own thread:               ▼
 //!            offer ─────────────► members            who is there?
 //!                  ◄───────────── answer             ready, or not this model
 //!            go (group, rank) ──► members
 //!            broadcast ═════════► all of them at once, over Gloo or NCCL
 //!                  ◄───────────── done
-//! generator  between decode steps: take the newest from its own Shelf
+//! generator  between decode steps: take the newest from its own WeightStore
 //! ```
 //! Small notes go through the channel's store, weights through a process group. The group is formed
 //! from those who answered, kept while they are the same, and formed anew, under a new name, when
@@ -28,7 +28,7 @@ mod round;
 
 use std::time::Duration;
 
-use scalerl_model::collective::Transport;
+use scalerl_torch::collective::Transport;
 use thiserror::Error;
 
 pub use leader::{ChannelEvent, MemberStatus, WeightChannel};
@@ -76,7 +76,7 @@ impl Default for ChannelOptions {
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum ChannelError {
     #[error(transparent)]
-    Collective(#[from] scalerl_model::collective::CollectiveError),
+    Collective(#[from] scalerl_torch::collective::CollectiveError),
     #[error("libtorch: {0}")]
     Torch(#[from] tch::TchError),
     /// The other end speaks another version.

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use scalerl_model::collective::Store;
+use scalerl_torch::collective::Store;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 

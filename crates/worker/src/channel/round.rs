@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use scalerl_model::collective::{CollectiveError, Group, Store, Transport};
 use scalerl_rollout::PolicyVersion;
+use scalerl_torch::collective::{CollectiveError, Group, Store, Transport};
 
 use super::leader::ChannelEvent;
 use super::notes::{self, Answer, Done, Go, Note, Offer};
 use super::{ChannelError, ChannelOptions};
-use crate::shelf::{Form, Weights};
+use crate::weight_store::{Form, Weights};
 
 /// A member as the trainer knows it.
 #[derive(Debug, Clone)]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! generate --Request--> thread: [commands, given-up requests, one decode step]* --tokens--> text
-//! adopt  --WeightHandle--> thread: shelf -> copy between two steps -> answer
+//! adopt  --WeightHandle--> thread: weight store -> copy between two steps -> answer
 //! ```
 //! The thread (`thread.rs`) owns the model and its cache. Commands wait in a channel; each carries
 //! the channel of its answer. Dropping a future closes that channel, which the thread sees before
@@ -13,27 +13,27 @@
 //! leaves the reason behind, lets go of every answer it owes, and takes no more commands: every
 //! future resolves with that reason.
 //!
-//! Not here: batching and paging (`scalerl_model::generate`).
+//! Not here: batching and paging (`scalerl_generate`).
 
+pub(crate) mod adapter;
 mod thread;
-pub(crate) mod wording;
 
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
+use scalerl_generate::{CacheAfterExchange, GeneratorOptions, PoolUsage};
 use scalerl_model::folder::Model;
-use scalerl_model::generate::{CacheAfterExchange, GeneratorOptions, PoolUsage};
 use scalerl_model::tokenizer::Tokenizer;
 use scalerl_rollout::{
     Completion, Generator, GeneratorError, PolicyVersion, SampleRequest, WeightHandle,
 };
 use tokio::sync::oneshot;
 
-use crate::shelf::Shelf;
+use crate::weight_store::WeightStore;
+use adapter::RequestAdapter;
+pub use adapter::intake;
 use thread::Command;
-use wording::Wording;
-pub use wording::intake;
 
 /// What a local generator is made of.
 pub struct LocalGeneratorSetup {
@@ -48,7 +48,7 @@ pub struct LocalGeneratorSetup {
     /// What happens to half-written completions when weights change.
     pub cache_after_exchange: CacheAfterExchange,
     /// Where weights come from.
-    pub shelf: Arc<Shelf>,
+    pub weight_store: Arc<WeightStore>,
     /// CPU threads of this role; `None` leaves torch's choice.
     pub threads: Option<usize>,
 }
@@ -103,13 +103,13 @@ pub struct LocalGenerator {
     commands: Option<Sender<Command>>,
     thread: Option<JoinHandle<()>>,
     shared: Arc<Shared>,
-    wording: Wording,
+    adapter: RequestAdapter,
 }
 
 impl LocalGenerator {
     /// Starts the thread and waits until the model is ready there.
     pub fn start(setup: LocalGeneratorSetup) -> Result<Self, GeneratorError> {
-        let wording = Wording::new(setup.tokenizer.clone(), &setup.stop_tokens);
+        let adapter = RequestAdapter::new(setup.tokenizer.clone(), &setup.stop_tokens);
         let shared = Arc::new(Shared::default());
         let (commands, inbox) = mpsc::channel();
         let (is_ready, ready) = mpsc::sync_channel(1);
@@ -122,7 +122,7 @@ impl LocalGenerator {
         if ready.recv().is_err() {
             return Err(shared.gone());
         }
-        Ok(Self { commands: Some(commands), thread: Some(thread), shared, wording })
+        Ok(Self { commands: Some(commands), thread: Some(thread), shared, adapter })
     }
 
     /// What it has done so far.
@@ -138,13 +138,13 @@ impl LocalGenerator {
 
 impl Generator for LocalGenerator {
     async fn generate(&self, request: SampleRequest) -> Result<Vec<Completion>, GeneratorError> {
-        let asked = self.wording.request(&request)?;
+        let asked = self.adapter.request(&request)?;
         let (reply, answer) = oneshot::channel();
         self.send(Command::Generate { request: asked, reply })?;
         // Ends with the last completion, a refusal, or the thread.
         let written = answer.await.map_err(|_| self.shared.gone())??;
         // Text is made here and not on the thread, which has tokens to write.
-        written.iter().map(|one| self.wording.completion(one, &request)).collect()
+        written.iter().map(|one| self.adapter.completion(one, &request)).collect()
     }
 
     async fn adopt(&self, weights: &WeightHandle) -> Result<(), GeneratorError> {

@@ -10,17 +10,17 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
 use std::time::Instant;
 
-use scalerl_model::device;
-use scalerl_model::generate::{
+use scalerl_generate::{
     CacheAfterExchange, Completion, GenerateError, Generator, Request, RequestId,
 };
-use scalerl_model::shim::{self, OwnStream, Priority};
 use scalerl_rollout::{GeneratorError, PolicyVersion, WeightHandle};
+use scalerl_torch::device;
+use scalerl_torch::shim::{self, OwnStream, Priority};
 use tokio::sync::oneshot;
 
-use super::wording::refusal;
+use super::adapter::refusal;
 use super::{LocalGeneratorSetup, Shared};
-use crate::shelf::Shelf;
+use crate::weight_store::WeightStore;
 
 type Reply<T> = oneshot::Sender<Result<T, GeneratorError>>;
 
@@ -57,10 +57,10 @@ pub(super) fn run(
         // The weights came by another stream, that of whoever loaded them.
         shim::synchronize(device)?;
         let _stream = OwnStream::enter(device, Priority::Urgent)?;
-        let mut desk = Desk::new(setup, &mut owed, shared)?;
+        let mut server = Server::new(setup, &mut owed, shared)?;
         // Whoever waits for it may have given up.
         let _ = ready.send(());
-        let outcome = desk.serve(inbox);
+        let outcome = server.serve(inbox);
         // Memory of the cache and the graphs is free only when nothing works in it.
         let waited = shim::synchronize_stream(device);
         outcome?;
@@ -82,15 +82,15 @@ fn said(panic: &(dyn std::any::Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a word")
 }
 
-struct Desk<'a> {
+struct Server<'a> {
     generator: Generator,
-    shelf: Arc<Shelf>,
+    weight_store: Arc<WeightStore>,
     cache: CacheAfterExchange,
     owed: &'a mut Owed,
     shared: &'a Shared,
 }
 
-impl<'a> Desk<'a> {
+impl<'a> Server<'a> {
     fn new(
         setup: LocalGeneratorSetup,
         owed: &'a mut Owed,
@@ -98,10 +98,15 @@ impl<'a> Desk<'a> {
     ) -> Result<Self, GenerateError> {
         let generator = Generator::new(setup.model, setup.options)?;
         let generator = generator.with_tokenizer(setup.tokenizer);
-        let desk =
-            Self { generator, shelf: setup.shelf, cache: setup.cache_after_exchange, owed, shared };
-        desk.show_load();
-        Ok(desk)
+        let server = Self {
+            generator,
+            weight_store: setup.weight_store,
+            cache: setup.cache_after_exchange,
+            owed,
+            shared,
+        };
+        server.show_load();
+        Ok(server)
     }
 
     /// Until the other end of `inbox` is dropped.
@@ -161,7 +166,7 @@ impl<'a> Desk<'a> {
     ) -> Result<Result<(), GeneratorError>, GenerateError> {
         let version = handle.version;
         let refused = |reason: String| Ok(Err(GeneratorError::Weights { version, reason }));
-        let weights = match self.shelf.take(handle) {
+        let weights = match self.weight_store.take(handle) {
             Ok(weights) => weights,
             Err(error) => return refused(error.to_string()),
         };

@@ -2,9 +2,9 @@
 //!
 //! A command is three numbers, broadcast; a step's shares follow, each to its rank.
 
-use scalerl_model::collective::CollectiveError;
 use scalerl_model::train::{RankError, Ranks};
 use scalerl_rollout::{PolicyVersion, TrainBatch};
+use scalerl_torch::collective::CollectiveError;
 use tch::{Device, Kind, Tensor};
 use thiserror::Error;
 

@@ -13,7 +13,7 @@
 
 use std::net::IpAddr;
 
-use scalerl_model::collective::Token;
+use scalerl_torch::collective::Token;
 use thiserror::Error;
 
 /// Who serves the store at `address:port`.

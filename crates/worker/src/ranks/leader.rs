@@ -22,8 +22,8 @@ use super::step::{rank_error, step_together};
 use super::team::Team;
 use crate::options::learner_options;
 use crate::policy::{Policy, device_error};
-use crate::shelf::Shelf;
 use crate::trainer::{checkpoint_error, newest};
+use crate::weight_store::WeightStore;
 
 /// Trains on all ranks of a team. Dropping it ends the run for all of them.
 ///
@@ -33,7 +33,7 @@ pub struct RankedTrainer {
     policy: Policy,
     pulse: Pulse,
     roll: Arc<Roll>,
-    shelf: Arc<Shelf>,
+    weight_store: Arc<WeightStore>,
 }
 
 impl RankedTrainer {
@@ -43,7 +43,7 @@ impl RankedTrainer {
         recipe: &Recipe,
         model: Model,
         team: Team,
-        shelf: Arc<Shelf>,
+        weight_store: Arc<WeightStore>,
     ) -> Result<Self, TrainerError> {
         assert_eq!(team.rank(), 0, "rank 0 leads");
         let options = learner_options(recipe, model.device());
@@ -52,7 +52,7 @@ impl RankedTrainer {
         let policy = Policy::try_new(recipe, learner);
         let policy = policy.map_err(|error| device_error(PolicyVersion(0), &error))?;
         let roll = team.roll.clone();
-        Ok(Self { policy, pulse: Pulse::start(team), roll, shelf })
+        Ok(Self { policy, pulse: Pulse::start(team), roll, weight_store })
     }
 
     /// The policy as it is now.
@@ -126,7 +126,7 @@ impl Trainer for RankedTrainer {
 
     fn publish(&mut self) -> Result<WeightHandle, TrainerError> {
         let version = self.version();
-        let published = self.shelf.publish(version, &self.model().parameters);
+        let published = self.weight_store.publish(version, &self.model().parameters);
         published.map_err(|error| device_error(version, &error))
     }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use scalerl_model::collective::{CollectiveError, Group, Store, Transport};
 use scalerl_model::train::{RankError, Ranks};
+use scalerl_torch::collective::{CollectiveError, Group, Store, Transport};
 use tch::Device;
 
 use super::launch::{Launch, StoreHost};

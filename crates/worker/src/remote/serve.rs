@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use redis::streams::StreamPendingCountReply;
 use redis::{RedisError, cmd, pipe};
-use scalerl_model::collective::Token;
 use scalerl_rollout::{Generator, GeneratorError, PolicyVersion, WeightHandle};
+use scalerl_torch::collective::Token;
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval};
@@ -51,7 +51,7 @@ pub struct ServeSetup {
     pub host: String,
     /// Does the work.
     pub local: Arc<LocalGenerator>,
-    /// Brings the weights, onto the shelf that `local` takes them from.
+    /// Brings the weights, into the weight store that `local` takes them from.
     pub member: WeightMember,
     /// Most requests at once, whatever the trainer suggests.
     pub most_at_once: usize,
@@ -169,7 +169,7 @@ fn listen(
                 Ok(Received::Weights(handle)) => {
                     let (done, adopted) = oneshot::channel();
                     let told = tell.blocking_send(News::Weights(handle, done));
-                    // The shelf keeps them until the ones after the next: not sooner.
+                    // The weight store keeps them until the ones after the next: not sooner.
                     let _ = adopted.blocking_recv();
                     told
                 }

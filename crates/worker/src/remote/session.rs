@@ -18,7 +18,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
 use redis::cmd;
-use scalerl_model::collective::Token;
+use scalerl_torch::collective::Token;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 

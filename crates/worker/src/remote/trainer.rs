@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use scalerl_model::collective::Token;
 use scalerl_rollout::{
     Completion, Generator, GeneratorError, PolicyVersion, SampleRequest, WeightHandle,
 };
+use scalerl_torch::collective::Token;
 use tokio::task::JoinHandle;
 
 use super::dispatch::Dispatch;
@@ -15,7 +15,7 @@ use super::session::{Announcement, Session, announce};
 use super::wire::{Beat, MOST_REQUEST, encode};
 use super::{Broker, RemoteError};
 use crate::channel::{ChannelEvent, MemberStatus, WeightChannel};
-use crate::shelf::Shelf;
+use crate::weight_store::WeightStore;
 
 /// How often `adopt` looks who has the weights.
 const LOOK: Duration = Duration::from_millis(5);
@@ -41,7 +41,7 @@ pub struct Signs {
 pub struct RedisGenerator {
     dispatch: Arc<Dispatch>,
     channel: Arc<WeightChannel>,
-    shelf: Arc<Shelf>,
+    weight_store: Arc<WeightStore>,
     broker: Broker,
     name: String,
     session: Session,
@@ -57,7 +57,7 @@ impl RedisGenerator {
         (name, token): (&str, Token),
         announcement: Announcement,
         channel: WeightChannel,
-        shelf: Arc<Shelf>,
+        weight_store: Arc<WeightStore>,
     ) -> Result<Self, RemoteError> {
         announce(&mut broker, name, &token, &announcement).await?;
         let session = Session::new(name, &announcement.nonce, token);
@@ -67,7 +67,7 @@ impl RedisGenerator {
         let dispatcher = tokio::spawn(dispatcher::keep(dispatch.clone(), broker.another(), own));
         let (name, tasks) = (name.to_owned(), vec![reader, dispatcher]);
         let channel = Arc::new(channel);
-        Ok(Self { dispatch, channel, shelf, broker, name, session, announcement, tasks })
+        Ok(Self { dispatch, channel, weight_store, broker, name, session, announcement, tasks })
     }
 
     /// What can be seen of the fleet.
@@ -117,7 +117,7 @@ impl Generator for RedisGenerator {
 
     async fn adopt(&self, handle: &WeightHandle) -> Result<(), GeneratorError> {
         let version = handle.version;
-        let weights = self.shelf.take(handle);
+        let weights = self.weight_store.take(handle);
         let weights = weights
             .map_err(|error| GeneratorError::Weights { version, reason: error.to_string() })?;
         self.dispatch.publish(version);

@@ -34,7 +34,7 @@ pub use agreement::{Agreement, AgreementError, measure_agreement};
 pub use client::CallError;
 pub use fleet::{Notice, ServerLoad, ServerState};
 
-use crate::generator::wording::{Wording, refusal};
+use crate::generator::adapter::{RequestAdapter, refusal};
 use client::Client;
 use fleet::Fleet;
 use wire::Labels;
@@ -94,7 +94,7 @@ impl Inner {
 /// Generates with servers.
 pub struct VllmGenerator {
     inner: Arc<Inner>,
-    wording: Wording,
+    adapter: RequestAdapter,
     /// Tokens of the longest sequence that every server takes.
     longest: u64,
     devices: u64,
@@ -134,8 +134,8 @@ impl VllmGenerator {
         for index in 0..inner.fleet.servers.len() {
             inner.background(inner.clone().watch(index));
         }
-        let wording = Wording::new(setup.tokenizer, &setup.stop_tokens);
-        Ok(Self { inner, wording, longest, devices })
+        let adapter = RequestAdapter::new(setup.tokenizer, &setup.stop_tokens);
+        Ok(Self { inner, adapter, longest, devices })
     }
 
     /// Each server's state and load.
@@ -154,7 +154,7 @@ impl VllmGenerator {
         request: &SampleRequest,
         only: Option<usize>,
     ) -> Result<Vec<Completion>, GeneratorError> {
-        let asked = self.wording.request(request)?;
+        let asked = self.adapter.request(request)?;
         asked.check(self.inner.vocabulary).map_err(|error| refusal(&error))?;
         let longest = asked.longest() as u64;
         if longest > self.longest {
@@ -174,7 +174,7 @@ impl VllmGenerator {
             written.push(ended?);
         }
         written.sort_by_key(|one| one.index);
-        written.iter().map(|one| self.wording.completion(one, request)).collect()
+        written.iter().map(|one| self.adapter.completion(one, request)).collect()
     }
 }
 

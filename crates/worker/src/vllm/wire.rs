@@ -5,7 +5,7 @@
 //! changes nothing. Fields of an answer that are not needed are not looked at; those that are must
 //! fit together, or the answer is garbage.
 
-use scalerl_model::generate::{Sampling, Token};
+use scalerl_generate::{Sampling, Token};
 use scalerl_rollout::{LEAST_LOGPROB, PolicyVersion};
 use serde::{Deserialize, Serialize};
 

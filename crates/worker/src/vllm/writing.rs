@@ -2,7 +2,7 @@
 //!
 //! A call may write up to the next decision: the interruption, the end of the thinking budget, the
 //! end of the answer's. What comes back goes token by token through the rules of our own generator
-//! (`scalerl_model::generate::Continuation`): they cut what is too much, append the phrase, and say
+//! (`scalerl_generate::Continuation`): they cut what is too much, append the phrase, and say
 //! how much the next call may write. Mostly one call is enough; an interrupted completion takes two.
 //!
 //! A call that fails is made again, on whatever server serves then; what earlier calls wrote stays.
@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use scalerl_model::generate::{Completion, Continuation, Request, Token};
+use scalerl_generate::{Completion, Continuation, Request, Token};
 use scalerl_rollout::{GeneratorError, PolicyVersion};
 
 use super::Inner;

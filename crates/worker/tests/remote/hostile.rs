@@ -143,7 +143,7 @@ async fn who_does_not_know_the_token_finds_nothing_and_is_not_let_in() {
     let (address, port) = rig.announcement.weights.clone();
     let joined = tokio::task::spawn_blocking(move || {
         let way = (address.as_str(), port, &wrong);
-        WeightMember::join(way, "stranger", form, Shelf::new(), CHANNEL).map(drop)
+        WeightMember::join(way, "stranger", form, WeightStore::new(), CHANNEL).map(drop)
     });
     let error = joined.await.unwrap().unwrap_err().to_string();
     assert!(error.contains("token"), "{error}");

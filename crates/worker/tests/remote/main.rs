@@ -17,17 +17,17 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use scalerl_model::collective::Token;
 use scalerl_rollout::conformance::{Subject, check_all};
 use scalerl_rollout::{
     Completion, Generator, GeneratorError, PolicyVersion, SampleRequest, TrainBatch, TrainSequence,
     Trainer, WeightHandle,
 };
+use scalerl_torch::collective::Token;
 use scalerl_worker::channel::{ChannelOptions, WeightChannel, WeightMember};
 use scalerl_worker::remote::{
     Announcement, Broker, Ended, RedisGenerator, RemoteError, ServeSetup, Served, serve,
 };
-use scalerl_worker::{Form, LocalGenerator, LocalTrainer, Shelf};
+use scalerl_worker::{Form, LocalGenerator, LocalTrainer, WeightStore};
 use tokio::runtime::Handle;
 use tokio::task::{JoinHandle, JoinSet, block_in_place};
 
@@ -122,15 +122,15 @@ struct Node {
 
 impl Node {
     fn start(redis: &Redis, (announcement, token): (&Announcement, &Token), name: &str) -> Self {
-        let shelf = Shelf::new();
-        let mut setup = tiny::setup(&shelf);
+        let weight_store = WeightStore::new();
+        let mut setup = tiny::setup(&weight_store);
         // A few at a time, so that weights on their way find somebody in mid-completion.
         setup.options.running = 2;
         let local = Arc::new(LocalGenerator::start(setup).unwrap());
         let form = Form::of(&tiny::model(1).parameters);
         let (address, port) = &announcement.weights;
         let member =
-            WeightMember::join((address, *port, token), name, form, shelf, CHANNEL).unwrap();
+            WeightMember::join((address, *port, token), name, form, weight_store, CHANNEL).unwrap();
         let serving = tokio::spawn(serve(ServeSetup {
             broker: redis.broker(),
             name: "test".to_owned(),
@@ -159,9 +159,9 @@ impl Drop for Node {
 
 impl Rig {
     async fn new(redis: &Redis, nodes: usize, at_once: u32) -> Self {
-        let shelf = Shelf::new();
+        let weight_store = WeightStore::new();
         let trainer =
-            LocalTrainer::try_new(&tiny::recipe(), tiny::model(1), shelf.clone()).unwrap();
+            LocalTrainer::try_new(&tiny::recipe(), tiny::model(1), weight_store.clone()).unwrap();
         let token = Token::random().unwrap();
         let channel = WeightChannel::open("127.0.0.1", 0, &token, CHANNEL).unwrap();
         let weights = ("127.0.0.1".to_owned(), channel.port());
@@ -170,7 +170,7 @@ impl Rig {
         announcement.claim = Duration::from_millis(800);
         let own = announcement.clone();
         let session = ("test", token.clone());
-        let generator = RedisGenerator::open(redis.broker(), session, own, channel, shelf);
+        let generator = RedisGenerator::open(redis.broker(), session, own, channel, weight_store);
         let generator = Arc::new(generator.await.unwrap());
         let mut rig = Self { generator, trainer, announcement, token, nodes: Vec::new() };
         rig.nodes = (0..nodes).map(|index| rig.node(redis, &format!("node-{index}"))).collect();

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use scalerl_generate::{CacheAfterExchange, GeneratorOptions};
 use scalerl_model::config::ModelConfig;
 use scalerl_model::folder::Model;
-use scalerl_model::generate::{CacheAfterExchange, GeneratorOptions};
 use scalerl_model::tokenizer::Tokenizer;
 use scalerl_recipe::{Filter, Recipe};
 use scalerl_rollout::{GroupId, SampleRequest, Sampling};
-use scalerl_worker::{LocalGeneratorSetup, Shelf};
+use scalerl_worker::{LocalGeneratorSetup, WeightStore};
 use tch::{Device, Kind};
 
 /// `</s>` of the tokenizer.
@@ -38,7 +38,7 @@ pub(crate) fn recipe() -> Recipe {
     recipe
 }
 
-pub(crate) fn setup(shelf: &Arc<Shelf>) -> LocalGeneratorSetup {
+pub(crate) fn setup(weight_store: &Arc<WeightStore>) -> LocalGeneratorSetup {
     LocalGeneratorSetup {
         model: model(1),
         options: GeneratorOptions {
@@ -49,7 +49,7 @@ pub(crate) fn setup(shelf: &Arc<Shelf>) -> LocalGeneratorSetup {
         tokenizer: Arc::new(Tokenizer::load(&folder()).unwrap()),
         stop_tokens: vec![END],
         cache_after_exchange: CacheAfterExchange::Stale,
-        shelf: shelf.clone(),
+        weight_store: weight_store.clone(),
         threads: Some(1),
     }
 }

@@ -9,7 +9,7 @@ use scalerl_rollout::{
 };
 use scalerl_worker::vllm::{AgreementError, measure_agreement};
 use scalerl_worker::{
-    FolderTrainer, LocalGenerator, LocalTrainer, Shelf, VllmGenerator, WeightFolder,
+    FolderTrainer, LocalGenerator, LocalTrainer, VllmGenerator, WeightFolder, WeightStore,
 };
 use tch::Device;
 use tempfile::TempDir;
@@ -41,7 +41,8 @@ impl Generator for Served {
 
 async fn pair() -> (Served, FolderTrainer<LocalTrainer>) {
     let place = tempfile::tempdir().unwrap();
-    let trainer = LocalTrainer::try_new(&tiny::recipe(), tiny::model(1), Shelf::new()).unwrap();
+    let trainer =
+        LocalTrainer::try_new(&tiny::recipe(), tiny::model(1), WeightStore::new()).unwrap();
     let folder = WeightFolder::open(place.path()).unwrap();
     let mut trainer = FolderTrainer::new(trainer, folder);
     let fakes = vec![Fake::start().await, Fake::start().await];
@@ -93,8 +94,8 @@ async fn servers_and_a_trainer_that_share_a_folder_conform() {
 /// go on after an interruption draw other numbers, so up to there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn completions_are_those_of_the_local_generator() {
-    let shelf = Shelf::new();
-    let local = LocalGenerator::start(tiny::setup(&shelf)).unwrap();
+    let weight_store = WeightStore::new();
+    let local = LocalGenerator::start(tiny::setup(&weight_store)).unwrap();
     let rig = rig(2, |_| ()).await;
     let plain = tiny::request(8);
     let thinking = SampleRequest {

@@ -15,7 +15,7 @@ use scalerl_model::folder::Model;
 use scalerl_rollout::{
     Completion, FinishReason, Generator, PolicyVersion, SampleRequest, Sampling,
 };
-use scalerl_worker::{LocalGenerator, Shelf};
+use scalerl_worker::{LocalGenerator, WeightStore};
 use serde_json::{Value, json};
 use tch::{Device, Kind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -41,7 +41,7 @@ pub(crate) enum Misdeed {
 
 struct State {
     generator: LocalGenerator,
-    shelf: Arc<Shelf>,
+    weight_store: Arc<WeightStore>,
     /// The label of each version the local generator has had.
     labels: Mutex<Vec<String>>,
     is_paused: watch::Sender<bool>,
@@ -73,10 +73,10 @@ impl Fake {
     }
 
     pub(crate) async fn start_at(place: &str, token: Option<&str>, has_labels: bool) -> Self {
-        let shelf = Shelf::new();
+        let weight_store = WeightStore::new();
         let state = Arc::new(State {
-            generator: LocalGenerator::start(tiny::setup(&shelf)).unwrap(),
-            shelf,
+            generator: LocalGenerator::start(tiny::setup(&weight_store)).unwrap(),
+            weight_store,
             labels: Mutex::new(vec!["default".to_owned()]),
             is_paused: watch::Sender::new(false),
             misdeeds: Mutex::default(),
@@ -222,7 +222,7 @@ async fn reload(state: &State, body: &Value) -> (u16, Value) {
         labels.push("unnamed".to_owned());
         PolicyVersion(labels.len() as u64 - 1)
     };
-    let handle = state.shelf.publish(version, &model.parameters).unwrap();
+    let handle = state.weight_store.publish(version, &model.parameters).unwrap();
     state.generator.adopt(&handle).await.unwrap();
     (200, json!({"results": [null]}))
 }

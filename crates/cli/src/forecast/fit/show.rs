@@ -5,11 +5,12 @@ use std::io::Write;
 use anyhow::Result;
 use scalerl_board::number::short;
 use scalerl_board::plots;
-use scalerl_board::{Block, Page, Section, Table};
+use scalerl_board::{Block, Page, Section};
 use scalerl_curve::Verdict;
 
 use super::{MOST_DRAWN, RunResult};
-use crate::forecast::{figures, output, table, words};
+use crate::forecast::output;
+use scalerl_report::{figures, table, words};
 
 /// A history that carries less than this does not fit the run.
 const CONTRADICTED: f64 = 0.3;
@@ -208,13 +209,7 @@ pub(crate) fn page(results: &[RunResult]) -> Page {
 
 /// The summary table as a block of a page.
 pub(crate) fn summary_table(results: &[RunResult]) -> Block {
-    block_table("", summary_rows(results))
-}
-
-/// A table whose first row is its heading.
-pub(crate) fn block_table(caption: &str, mut rows: Vec<Vec<String>>) -> Block {
-    let columns = rows.remove(0);
-    Block::Table(Table { caption: caption.to_owned(), columns, rows })
+    table::block_table("", summary_rows(results))
 }
 
 fn run_section(run: &RunResult) -> Section {
@@ -230,10 +225,10 @@ fn run_section(run: &RunResult) -> Section {
         Block::Headlines(headlines(run)),
         Block::figure(figure(std::slice::from_ref(run))),
         Block::KeyValues(parameters(run)),
-        block_table("Forecasts, 90 % intervals for one measurement", forecast_rows),
+        table::block_table("Forecasts, 90 % intervals for one measurement", forecast_rows),
     ];
     if !run.cuts.is_empty() {
-        blocks.push(block_table("Ceiling with other warm-up cuts", cut_rows(run)));
+        blocks.push(table::block_table("Ceiling with other warm-up cuts", cut_rows(run)));
     }
     if !run.notes.is_empty() {
         blocks.push(Block::Prose(run.notes.join("\n\n")));

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Result;
-use scalerl_model::tch::{Device, Kind};
 use scalerl_recipe::Recipe;
+use scalerl_torch::tch::{Device, Kind};
 use scalerl_worker::ranks::{Launch, Team, follow};
 
 use super::rank_deadlines;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use scalerl_model::collective::{Token, Transport};
-use scalerl_model::tch::Device;
 use scalerl_recipe::Resolved;
-use scalerl_worker::Shelf;
+use scalerl_torch::collective::{Token, Transport};
+use scalerl_torch::tch::Device;
+use scalerl_worker::WeightStore;
 use scalerl_worker::channel::WeightChannel;
 use scalerl_worker::ranks::TOKEN;
 use scalerl_worker::remote::{Announcement, Broker, RedisGenerator, RemoteError, RemoteOptions};
@@ -41,7 +41,7 @@ pub(crate) async fn open(
     lead: &Lead,
     (name, token): (&str, &Token),
     device: Device,
-    shelf: Arc<Shelf>,
+    weight_store: Arc<WeightStore>,
 ) -> Result<RedisGenerator> {
     let broker = Broker::new(&redis(recipe)?, RemoteOptions::default().reply).map_err(failed)?;
     // Other machines come by the launcher's address; without a launcher there are none.
@@ -61,7 +61,7 @@ pub(crate) async fn open(
     announcement.heartbeat = seconds(recipe.cluster.heartbeat_s);
     announcement.claim = seconds(recipe.cluster.dead_s);
     let session = (name, token.clone());
-    RedisGenerator::open(broker, session, announcement, channel, shelf).await.map_err(failed)
+    RedisGenerator::open(broker, session, announcement, channel, weight_store).await.map_err(failed)
 }
 
 /// Starts the generators that nobody else starts.

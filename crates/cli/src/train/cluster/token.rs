@@ -12,7 +12,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use scalerl_model::collective::Token;
+use scalerl_torch::collective::Token;
 use scalerl_worker::ranks::TOKEN;
 
 use crate::failure::BadInput;
@@ -46,11 +46,12 @@ impl TokenSource {
         Ok(Self::File(run.join(FILE)))
     }
 
-    /// The token; `None` while its file is not there.
-    pub(crate) fn read(&self) -> Result<Option<Token>> {
+    /// The token; `None` while its file is not there. Whoever has served a session knows that one's
+    /// without a file: a run that ends in order removes it, and says so under that token.
+    pub(crate) fn read(&self, last: Option<&Token>) -> Result<Option<Token>> {
         match self {
             Self::Known(token) => Ok(Some(token.clone())),
-            Self::File(path) => read(path),
+            Self::File(path) => Ok(read(path)?.or_else(|| last.cloned())),
         }
     }
 
@@ -125,7 +126,7 @@ fn chosen(text: &str, place: &str) -> Result<Token, BadInput> {
 }
 
 fn read(path: &Path) -> Result<Option<Token>> {
-    match fs::read_to_string(path) {
+    match scalerl_files::read_to_string(path, scalerl_files::DOCUMENT) {
         Ok(text) => Ok(Some(chosen(text.trim(), &path.display().to_string())?)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
@@ -154,11 +155,11 @@ mod tests {
     fn a_token_is_left_for_its_owner_alone_kept_after_a_kill_and_forgotten_at_the_end() {
         let run = tempfile::tempdir().unwrap();
         let source = TokenSource::File(run.path().join(FILE));
-        assert_eq!(source.read().unwrap(), None, "not there yet");
+        assert_eq!(source.read(None).unwrap(), None, "not there yet");
         let own = OwnToken::of(run.path()).unwrap();
         let path = run.path().join(FILE);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(source.read().unwrap(), Some(own.token.clone()));
+        assert_eq!(source.read(None).unwrap(), Some(own.token.clone()));
         let again = OwnToken::of(run.path()).unwrap();
         assert_eq!(again.token, own.token, "generators that wait know their trainer again");
         assert!(
@@ -166,8 +167,12 @@ mod tests {
                 && !own.way_in("x").contains(own.token.secret())
         );
         own.forget();
-        assert_eq!(source.read().unwrap(), None);
+        assert_eq!(source.read(None).unwrap(), None);
+        // Who has served can still read, under that token, that the run is over.
+        assert_eq!(source.read(Some(&own.token)).unwrap(), Some(own.token.clone()));
+        let next = OwnToken::of(run.path()).unwrap();
+        assert_eq!(source.read(Some(&own.token)).unwrap(), Some(next.token), "another session");
         fs::write(&path, "short").unwrap();
-        assert!(source.read().unwrap_err().to_string().contains("16 characters"));
+        assert!(source.read(None).unwrap_err().to_string().contains("16 characters"));
     }
 }

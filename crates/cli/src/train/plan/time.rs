@@ -4,15 +4,17 @@
 //! suffice, else by a smaller model on the same device, scaled by operations per token. Either way it
 //! says which.
 
+use std::fmt::Write as _;
 use std::io::Write;
 
 use anyhow::Result;
-use scalerl_model::bench::{DecodeBench, Shape, TrainBench, bench_decode, bench_train};
+use scalerl_generate::Sampling;
+use scalerl_generate::bench::{DecodeBench, bench_decode};
+use scalerl_model::bench::{Shape, TrainBench, bench_train};
 use scalerl_model::config::{FeedForward, ModelConfig};
-use scalerl_model::generate::Sampling;
-use scalerl_model::tch::{Device, Kind};
 use scalerl_model::train::ComputeKind;
 use scalerl_recipe::{GeneratorChoice, Recipe, WarmUpExamples};
+use scalerl_torch::tch::{Device, Kind};
 use scalerl_worker::flops::{SequenceSize, forward_flops};
 use scalerl_worker::options::{generator_options, learner_options};
 
@@ -129,7 +131,9 @@ fn cost(ends: &[(&'static str, Range)], question: &Question<'_>, hundred: Range)
             format!("between {} and {} device-hours", amount(hours[0]), amount(hours[1]));
         if let Some(price) = question.price_per_hour {
             let [least, most] = hours.map(|hours| hours * price);
-            text += &format!(" = {} to {} at {price} an hour", amount(least), amount(most));
+            let (least, most) = (amount(least), amount(most));
+            // Writing to a string does not fail.
+            let _ = write!(text, " = {least} to {most} at {price} an hour");
         }
         text
     };

@@ -1,7 +1,7 @@
 //! What becomes of messages, without a Redis.
 
-use scalerl_model::collective::Token;
 use scalerl_rollout::{FinishReason, GroupId, Sampling};
+use scalerl_torch::collective::Token;
 
 use super::*;
 

@@ -1,0 +1,419 @@
+//! Safe faces of the C++ shim (`shim/shim.cpp`): the only file that calls it.
+//!
+//! A `*mut C_tensor` of tch is an `at::Tensor*`, which is what the shim takes. Tensors handed over
+//! are borrowed for the call; tensors handed back are owned by us.
+
+#![expect(unsafe_code, reason = "this is the boundary to C++")]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tch::{Device, TchError, Tensor};
+use torch_sys::C_tensor;
+
+pub type Handle = *mut C_tensor;
+type Backward = extern "C" fn(*mut c_void, Handle, *mut Handle, i64) -> c_int;
+type Drop = extern "C" fn(*mut c_void);
+
+unsafe extern "C" {
+    fn scalerl_last_error() -> *const c_char;
+    fn scalerl_set_error(text: *const c_char);
+    fn scalerl_open_cuda() -> c_int;
+    fn scalerl_can_open(name: *const c_char) -> c_int;
+    fn scalerl_torch_version() -> u32;
+    fn scalerl_exact_matmuls() -> c_int;
+    fn scalerl_grad_enabled() -> c_int;
+    fn scalerl_device_memory(device: i32, free: *mut u64, total: *mut u64) -> c_int;
+    fn scalerl_peak_memory(device: i32, allocated: *mut u64, reserved: *mut u64) -> c_int;
+    fn scalerl_reset_peak(device: i32) -> c_int;
+    fn scalerl_empty_cache() -> c_int;
+    fn scalerl_synchronize(device: i32) -> c_int;
+    fn scalerl_synchronize_stream(device: i32) -> c_int;
+    fn scalerl_enter_stream(device: i32, is_urgent: c_int, before: *mut *mut c_void) -> c_int;
+    fn scalerl_leave_stream(before: *mut c_void);
+    fn scalerl_current_stream(device: i32, stream: *mut *mut c_void) -> c_int;
+    fn scalerl_backward(outputs: *const Handle, grads: *const Handle, count: i64) -> c_int;
+    fn scalerl_take_grad(leaf: Handle, grad: *mut Handle) -> c_int;
+    fn scalerl_attach(
+        output: Handle,
+        inputs: *const Handle,
+        count: i64,
+        backward: Backward,
+        drop: Drop,
+        state: *mut c_void,
+    ) -> c_int;
+    fn scalerl_fused_adamw(
+        parameters: *const Handle,
+        grads: *const Handle,
+        first: *const Handle,
+        second: *const Handle,
+        steps: *const Handle,
+        count: i64,
+        lr: f64,
+        beta1: f64,
+        beta2: f64,
+        weight_decay: f64,
+        epsilon: f64,
+        divisor: Handle,
+        skip: Handle,
+    ) -> c_int;
+    fn scalerl_foreach_into(
+        targets: *const Handle,
+        sources: *const Handle,
+        count: i64,
+        replace: c_int,
+    ) -> c_int;
+    fn scalerl_fill_normal(tensor: Handle, spread: f64, seed: u64) -> c_int;
+    fn scalerl_global_norm(tensors: *const Handle, count: i64, norm: *mut Handle) -> c_int;
+    fn scalerl_flash_varlen(
+        q: Handle,
+        k: Handle,
+        v: Handle,
+        starts: Handle,
+        longest: i64,
+        scale: f64,
+        out: *mut Handle,
+    ) -> c_int;
+}
+
+pub fn last_error() -> String {
+    // SAFETY: the shim keeps a null-terminated string per thread, alive until the next call.
+    unsafe { CStr::from_ptr(scalerl_last_error()) }.to_string_lossy().into_owned()
+}
+
+fn checked(code: c_int) -> Result<(), TchError> {
+    if code == 0 { Ok(()) } else { Err(TchError::Torch(last_error())) }
+}
+
+pub fn handle(tensor: &Tensor) -> Handle {
+    tensor.as_ptr().cast_mut()
+}
+
+pub fn handles<T: std::borrow::Borrow<Tensor>>(tensors: &[T]) -> Vec<Handle> {
+    tensors.iter().map(|tensor| handle(tensor.borrow())).collect()
+}
+
+/// Calls a shim function that hands back one tensor.
+fn returned(call: impl FnOnce(*mut Handle) -> c_int) -> Result<Option<Tensor>, TchError> {
+    let mut out: Handle = std::ptr::null_mut();
+    checked(call(&raw mut out))?;
+    // SAFETY: the shim wrote either null or a tensor that we own from here on.
+    Ok((!out.is_null()).then(|| unsafe { Tensor::from_ptr(out) }))
+}
+
+/// Opens libtorch's CUDA half where a driver is present; otherwise says why not.
+pub fn open_cuda() -> Result<(), String> {
+    // SAFETY: takes nothing, catches its exceptions.
+    checked(unsafe { scalerl_open_cuda() }).map_err(|_| last_error())
+}
+
+/// The version of the libtorch in this process, such as `2.11.0`, where it says it.
+pub fn torch_version() -> Option<String> {
+    // SAFETY: takes nothing.
+    let packed = unsafe { scalerl_torch_version() };
+    let part = |shift: u32| packed >> shift & 0xff;
+    (packed != 0).then(|| format!("{}.{}.{}", part(16), part(8), part(0)))
+}
+
+/// Whether a shared library is there, and if not, why.
+pub fn can_open(name: &str) -> Result<(), String> {
+    let name = CString::new(name).map_err(|error| error.to_string())?;
+    // SAFETY: the name outlives the call.
+    checked(unsafe { scalerl_can_open(name.as_ptr()) }).map_err(|_| last_error())
+}
+
+/// Switches TF32 off and FP32 accumulation on, for the whole process.
+pub fn exact_matmuls() -> Result<(), TchError> {
+    // SAFETY: sets process-wide flags of libtorch.
+    checked(unsafe { scalerl_exact_matmuls() })
+}
+
+pub fn is_grad_enabled() -> bool {
+    // SAFETY: reads a thread-local flag.
+    unsafe { scalerl_grad_enabled() != 0 }
+}
+
+fn index(device: Device) -> i32 {
+    match device {
+        Device::Cuda(index) => index as i32,
+        _ => 0,
+    }
+}
+
+/// Free and total bytes of a CUDA device.
+pub fn device_memory(device: Device) -> Result<(u64, u64), TchError> {
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: both targets live through the call.
+    checked(unsafe { scalerl_device_memory(index(device), &raw mut free, &raw mut total) })?;
+    Ok((free, total))
+}
+
+/// Peak bytes since the last reset: used by tensors, and taken from the device.
+pub fn peak_memory(device: Device) -> Result<(u64, u64), TchError> {
+    let (mut allocated, mut reserved) = (0, 0);
+    // SAFETY: both targets live through the call.
+    checked(unsafe { scalerl_peak_memory(index(device), &raw mut allocated, &raw mut reserved) })?;
+    Ok((allocated, reserved))
+}
+
+/// Forgets the peak.
+pub fn reset_peak(device: Device) -> Result<(), TchError> {
+    // SAFETY: takes a plain number.
+    checked(unsafe { scalerl_reset_peak(index(device)) })
+}
+
+/// CUDA refuses to wait for a whole device, or to free its memory, while any of its streams is
+/// being recorded, and spoils the recording. Whoever records or does either holds this.
+static WHOLE_DEVICE: Mutex<()> = Mutex::new(());
+
+pub fn whole_device() -> MutexGuard<'static, ()> {
+    WHOLE_DEVICE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives cached device memory back to the driver.
+pub fn empty_cache() -> Result<(), TchError> {
+    let _alone = whole_device();
+    // SAFETY: takes nothing.
+    checked(unsafe { scalerl_empty_cache() })
+}
+
+/// Waits until the device has done what anybody asked of it; at once on the CPU.
+pub fn synchronize(device: Device) -> Result<(), TchError> {
+    let Device::Cuda(_) = device else { return Ok(()) };
+    let _alone = whole_device();
+    // SAFETY: takes a plain number.
+    checked(unsafe { scalerl_synchronize(index(device)) })
+}
+
+/// Waits until the device has done what this thread asked of it; at once on the CPU.
+pub fn synchronize_stream(device: Device) -> Result<(), TchError> {
+    let Device::Cuda(_) = device else { return Ok(()) };
+    // SAFETY: takes a plain number.
+    checked(unsafe { scalerl_synchronize_stream(index(device)) })
+}
+
+/// Which of two streams with work the device serves first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Priority {
+    Usual,
+    /// Served before the usual: for short work that others wait for.
+    Urgent,
+}
+
+/// A CUDA stream of its own for all that this thread asks of torch, until dropped. Nothing on
+/// the CPU.
+///
+/// The work of two streams is in no order: whoever hands tensors from one to the other waits for
+/// them ([`synchronize_stream`]).
+#[derive(Debug)]
+pub struct OwnStream {
+    /// Belongs to the thread, so this cannot leave it; null on the CPU.
+    before: *mut c_void,
+}
+
+impl OwnStream {
+    pub fn enter(device: Device, priority: Priority) -> Result<Self, TchError> {
+        let mut before = std::ptr::null_mut();
+        if let Device::Cuda(_) = device {
+            let is_urgent = c_int::from(priority == Priority::Urgent);
+            // SAFETY: the target lives through the call.
+            checked(unsafe { scalerl_enter_stream(index(device), is_urgent, &raw mut before) })?;
+        }
+        Ok(Self { before })
+    }
+}
+
+impl std::ops::Drop for OwnStream {
+    fn drop(&mut self) {
+        if !self.before.is_null() {
+            // SAFETY: made by `scalerl_enter_stream` on this thread, given back once.
+            unsafe { scalerl_leave_stream(self.before) };
+        }
+    }
+}
+
+/// The CUstream torch works on, for kernels of our own.
+pub fn current_stream(device: Device) -> Result<*mut c_void, TchError> {
+    let mut stream = std::ptr::null_mut();
+    // SAFETY: the target lives through the call.
+    checked(unsafe { scalerl_current_stream(index(device), &raw mut stream) })?;
+    Ok(stream)
+}
+
+/// Backward from any tensors, given the gradients of each.
+pub fn backward(outputs: &[&Tensor], grads: &[&Tensor]) -> Result<(), TchError> {
+    assert_eq!(outputs.len(), grads.len(), "one gradient per output");
+    let (outputs, grads) = (handles(outputs), handles(grads));
+    // SAFETY: both lists have `len` borrowed tensors.
+    checked(unsafe { scalerl_backward(outputs.as_ptr(), grads.as_ptr(), outputs.len() as i64) })
+}
+
+/// Moves the gradient out of a leaf, so that its memory is free once used.
+pub fn take_grad(leaf: &Tensor) -> Result<Option<Tensor>, TchError> {
+    // SAFETY: the leaf is borrowed for the call.
+    returned(|out| unsafe { scalerl_take_grad(handle(leaf), out) })
+}
+
+/// Fills a CPU tensor with normal numbers that depend on the seed and on nothing else.
+pub fn fill_normal(tensor: &Tensor, spread: f64, seed: u64) -> Result<(), TchError> {
+    // SAFETY: the tensor is borrowed for the call.
+    checked(unsafe { scalerl_fill_normal(handle(tensor), spread, seed) })
+}
+
+/// The square root of the sum of all squares.
+pub fn global_norm(tensors: &[Tensor]) -> Result<Tensor, TchError> {
+    let list = handles(tensors);
+    // SAFETY: the list has `len` borrowed tensors.
+    let norm =
+        returned(|out| unsafe { scalerl_global_norm(list.as_ptr(), list.len() as i64, out) });
+    Ok(norm?.expect("the shim returns a tensor or an error"))
+}
+
+/// `targets[i] = sources[i]`, across kinds.
+pub fn copy_each(targets: &[Tensor], sources: &[Tensor]) -> Result<(), TchError> {
+    foreach_into(targets, sources, 1)
+}
+
+/// `targets[i] += sources[i]`, across kinds.
+pub fn add_each(targets: &[Tensor], sources: &[Tensor]) -> Result<(), TchError> {
+    foreach_into(targets, sources, 0)
+}
+
+fn foreach_into(targets: &[Tensor], sources: &[Tensor], replace: c_int) -> Result<(), TchError> {
+    assert_eq!(targets.len(), sources.len(), "one source per target");
+    let (to, from) = (handles(targets), handles(sources));
+    // SAFETY: both lists have `len` borrowed tensors.
+    checked(unsafe { scalerl_foreach_into(to.as_ptr(), from.as_ptr(), to.len() as i64, replace) })
+}
+
+/// Flash attention over packed sequences; CUDA only, differentiable.
+pub fn flash_varlen(
+    [q, k, v]: [&Tensor; 3],
+    starts: &Tensor,
+    longest: i64,
+    scale: f64,
+) -> Result<Tensor, TchError> {
+    // SAFETY: four borrowed tensors.
+    let out = returned(|out| unsafe {
+        scalerl_flash_varlen(handle(q), handle(k), handle(v), handle(starts), longest, scale, out)
+    });
+    Ok(out?.expect("the shim returns a tensor or an error"))
+}
+
+/// The numbers of one fused AdamW call.
+#[derive(Debug, Clone, Copy)]
+pub struct AdamWNumbers {
+    pub lr: f64,
+    pub betas: (f64, f64),
+    pub weight_decay: f64,
+    pub epsilon: f64,
+}
+
+/// The tensors of one fused AdamW call; the lists share an order.
+pub struct AdamWTensors<'a> {
+    pub parameters: &'a [Tensor],
+    pub grads: &'a [Tensor],
+    pub first: &'a [Tensor],
+    pub second: &'a [Tensor],
+    pub steps: &'a [Tensor],
+    /// Every gradient is divided by this scalar first.
+    pub divisor: &'a Tensor,
+    /// 1 leaves parameters and moments as they are.
+    pub skip: &'a Tensor,
+}
+
+pub fn fused_adamw(tensors: &AdamWTensors, numbers: AdamWNumbers) -> Result<(), TchError> {
+    let [p, g, m, v, s] = [
+        handles(tensors.parameters),
+        handles(tensors.grads),
+        handles(tensors.first),
+        handles(tensors.second),
+        handles(tensors.steps),
+    ];
+    assert!([&g, &m, &v, &s].iter().all(|list| list.len() == p.len()), "lists share a length");
+    // SAFETY: five lists of `len` borrowed tensors and two borrowed scalars.
+    checked(unsafe {
+        scalerl_fused_adamw(
+            p.as_ptr(),
+            g.as_ptr(),
+            m.as_ptr(),
+            v.as_ptr(),
+            s.as_ptr(),
+            p.len() as i64,
+            numbers.lr,
+            numbers.betas.0,
+            numbers.betas.1,
+            numbers.weight_decay,
+            numbers.epsilon,
+            handle(tensors.divisor),
+            handle(tensors.skip),
+        )
+    })
+}
+
+type BackwardFunction = Box<dyn FnMut(&Tensor) -> Result<Vec<Option<Tensor>>, TchError> + Send>;
+
+extern "C" fn run_backward(
+    state: *mut c_void,
+    grad: Handle,
+    out: *mut Handle,
+    count: i64,
+) -> c_int {
+    // SAFETY: `state` is the box that `attach` leaked; the node calls from one thread at a time.
+    let function = unsafe { &mut *state.cast::<BackwardFunction>() };
+    // SAFETY: the node lends its gradient; the clone is a second reference to it.
+    let grad = unsafe { Tensor::clone_from_ptr(grad) };
+    // A panic must not unwind into C++.
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| function(&grad)));
+    let problem = match outcome {
+        Ok(Ok(grads)) if grads.len() as i64 == count => {
+            for (index, grad) in grads.into_iter().enumerate() {
+                let Some(grad) = grad else { continue };
+                let mut grad = std::mem::ManuallyDrop::new(grad);
+                // SAFETY: `out` has `count` places; the node takes ownership of what we put there.
+                unsafe { *out.add(index) = grad.as_mut_ptr() };
+            }
+            return 0;
+        }
+        Ok(Ok(grads)) => format!("{} gradients for {count} inputs", grads.len()),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "a panic in a backward function".to_owned(),
+    };
+    let problem = CString::new(problem.replace('\0', " ")).unwrap_or_default();
+    // SAFETY: the shim copies the text.
+    unsafe { scalerl_set_error(problem.as_ptr()) };
+    1
+}
+
+extern "C" fn drop_backward(state: *mut c_void) {
+    // SAFETY: the node calls this once, for the box that `attach` leaked.
+    drop(unsafe { Box::from_raw(state.cast::<BackwardFunction>()) });
+}
+
+/// Makes `output`, computed without autograd, differentiable: `backward` gets the gradient of the
+/// output and returns one gradient (or none) per input.
+///
+/// Does nothing where no gradient is wanted, so inference pays nothing.
+pub fn attach(
+    output: Tensor,
+    inputs: &[&Tensor],
+    backward: impl FnMut(&Tensor) -> Result<Vec<Option<Tensor>>, TchError> + Send + 'static,
+) -> Result<Tensor, TchError> {
+    if !is_grad_enabled() || !inputs.iter().any(|input| input.requires_grad()) {
+        return Ok(output);
+    }
+    let state: Box<BackwardFunction> = Box::new(Box::new(backward));
+    let list = handles(inputs);
+    // SAFETY: the shim owns the state from here on, whether or not the call succeeds.
+    checked(unsafe {
+        scalerl_attach(
+            handle(&output),
+            list.as_ptr(),
+            list.len() as i64,
+            run_backward,
+            drop_backward,
+            Box::into_raw(state).cast(),
+        )
+    })?;
+    Ok(output)
+}
