@@ -17,8 +17,8 @@ use serde::Serialize;
 
 use crate::failure::BadInput;
 use crate::forecast::output;
-use scalerl_report::table::{self, row};
 use crate::study::bad_input;
+use scalerl_report::table::{self, row};
 
 /// Seeds of a recipe that the table goes through.
 const SHOWN_SEEDS: [u32; 8] = [2, 3, 4, 5, 6, 8, 12, 16];

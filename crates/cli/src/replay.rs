@@ -15,9 +15,9 @@ use scalerl_study::{export, record};
 
 use crate::failure::BadInput;
 use crate::forecast::output::say;
+use crate::study::bad_input;
 use scalerl_report::study::tables::pipes;
 use scalerl_report::table::{self, row};
-use crate::study::bad_input;
 
 /// Options of `scalerl replay`.
 #[derive(Debug, clap::Args)]

@@ -35,6 +35,7 @@ use supervise::{Ended, Supervisor};
 
 /// Options of `scalerl study`.
 #[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub(crate) struct Args {
     /// A shipped study (leave-one-out, recipes, smoke, …) or a file.
     study: String,

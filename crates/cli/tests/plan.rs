@@ -1,14 +1,18 @@
-//! `scalerl plan` as a user sees it, on the recorded studies of this repository.
+//! `scalerl plan` and `scalerl replay` as a user sees them, on the recorded studies of this repository.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use std::path::Path;
 use std::process::{Command, Output};
 
-fn plan(arguments: &[&str]) -> Output {
+fn scalerl(command: &str, arguments: &[&str]) -> Output {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_scalerl"));
-    command.arg("plan").args(arguments).current_dir(repository).output().unwrap()
+    let mut program = Command::new(env!("CARGO_BIN_EXE_scalerl"));
+    program.arg(command).args(arguments).current_dir(repository).output().unwrap()
+}
+
+fn plan(arguments: &[&str]) -> Output {
+    scalerl("plan", arguments)
 }
 
 fn json(arguments: &[&str]) -> serde_json::Value {
@@ -57,4 +61,22 @@ fn runs_without_a_second_seed_are_refused_with_what_to_do() {
     {
         assert_eq!(plan(bad).status.code(), Some(2), "{bad:?}");
     }
+}
+
+#[test]
+fn a_recorded_study_is_raced_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("racing.md");
+    let output = scalerl("replay", &["docs/results/batch-size", "--out", page.to_str().unwrap()]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains("Recorded studies") && text.contains("halving by current value"),
+        "{text}"
+    );
+    let page = std::fs::read_to_string(page).unwrap();
+    let race = page.lines().find(|line| line.contains("batch-2048 0.25")).unwrap();
+    assert!(race.starts_with("| batch-size, seed 1 |") && race.contains("batch-512 1,"), "{race}");
+    assert!(page.contains("| batch-size, seed 1 | batch-size, seed 2 | 0.0037 |"), "{page}");
+    assert_eq!(scalerl("replay", &[]).status.code(), Some(2));
+    assert_eq!(scalerl("replay", &["docs/results/gsm8k-0.5b"]).status.code(), Some(2));
 }

@@ -122,7 +122,7 @@ fn field(
     wanted: &Wanted,
     known: &Decision,
     failed: &BTreeMap<String, String>,
-) -> Result<Option<Vec<(String, Option<Contestant>)>>, StudyError> {
+) -> Result<Option<Vec<Contestant>>, StudyError> {
     let mut jobs = Vec::new();
     for variant in &plan.variants {
         let sound = sound_jobs(study, variant, failed)?;
@@ -146,8 +146,7 @@ fn field(
             )?;
             runs.extend(Runner::load(&folder, job.budget, history)?);
         }
-        let one = (!runs.is_empty()).then(|| Contestant { name: name.clone(), runs });
-        Ok::<_, StudyError>((name, one))
+        Ok::<_, StudyError>(Contestant { name, runs })
     };
     jobs.into_iter().map(contestant).collect::<Result<Vec<_>, _>>().map(Some)
 }

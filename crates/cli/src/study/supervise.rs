@@ -205,9 +205,15 @@ impl<'a> Supervisor<'a> {
                 continue;
             };
             let Running { job, is_pausing, .. } = self.children.remove(index);
-            let glance = state::glance(&self.study.runs().join(&job.name), job.budget)?;
+            let folder = self.study.runs().join(&job.name);
+            let glance = state::glance(&folder, job.budget)?;
             let reason = match glance.state {
                 State::Finished { .. } => None,
+                // Another study of this folder was faster: its work counts.
+                _ if state::is_being_written(&folder) => {
+                    self.tried.remove(&job.name);
+                    None
+                }
                 State::Failed { error } => Some(error),
                 _ if self.ended.was_stopped => None,
                 State::Interrupted if is_pausing => {

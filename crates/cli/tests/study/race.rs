@@ -8,27 +8,12 @@ use std::time::{Duration, Instant};
 
 use crate::{Outcome, command, finish, folder, points, signal};
 
-/// `bf16-head` ends 0.09 lower, `alternating` rises half as fast, `twin` is the base by another name.
-const STUDY: &str = r#"
-description = "Simulated."
-base = "small"
-seeds = [1]
-budget = { steps = 120 }
-evaluation = { every_steps = 3, generations = 16 }
-set.optimizer.lr = 5e-7
-
-[[variants]]
-name = "bf16-head"
-change = "leave-one-out/bf16-head"
-
-[[variants]]
-name = "alternating"
-change = "leave-one-out/ppo-off-policy"
-
-[[variants]]
-name = "twin"
-set.optimizer.beta1 = 0.91
-"#;
+/// One seed each. `bf16-head` ends 0.09 lower, `alternating` rises half as fast, `twin` is the base by
+/// another name.
+fn study() -> String {
+    let twin = "\n[[variants]]\nname = \"twin\"\nset.optimizer.beta1 = 0.91\n";
+    crate::STUDY.replace("seeds = [1, 2]", "seeds = [1]") + twin
+}
 
 /// Runs slow enough that a signal reaches them on the way.
 fn raced(folder: &Path, arguments: &[&str]) -> Command {
@@ -61,7 +46,7 @@ fn row<'a>(table: &'a str, heading: &str, variant: &str) -> &'a str {
 
 #[test]
 fn a_race_pauses_what_cannot_win_and_its_runs_can_go_on() {
-    let raced_in = folder(STUDY);
+    let raced_in = folder(&study());
     let outcome = done(raced(raced_in.path(), &[]));
     assert!(outcome.err.contains("race: bf16-head is paused at 25.0 %"), "{}", outcome.err);
     let text = table(raced_in.path());
@@ -85,7 +70,7 @@ fn a_race_pauses_what_cannot_win_and_its_runs_can_go_on() {
 
 #[test]
 fn without_the_race_the_paused_runs_come_to_the_points_of_a_full_study() {
-    let (full, raced_in) = (folder(STUDY), folder(STUDY));
+    let (full, raced_in) = (folder(&study()), folder(&study()));
     done(command(full.path(), &[]));
     done(raced(raced_in.path(), &["--jobs", "2"]));
     assert!(points(raced_in.path()).len() < points(full.path()).len());
@@ -100,7 +85,7 @@ fn without_the_race_the_paused_runs_come_to_the_points_of_a_full_study() {
 
 #[test]
 fn a_tie_is_not_turned_into_a_winner() {
-    let folder = folder(STUDY);
+    let folder = folder(&study());
     done(raced(folder.path(), &["--jobs", "4"]));
     let text = table(folder.path());
     let sentence = text.lines().find(|line| line.contains("The highest end is that of")).unwrap();
@@ -109,16 +94,15 @@ fn a_tie_is_not_turned_into_a_winner() {
     // The same law and the same seed: whichever was paused, neither is above the other.
     let named = |text: &str| names.iter().filter(|name| text.contains(**name)).count();
     assert_eq!((named(first), named(rest.split('.').next().unwrap())), (1, 1), "{sentence}");
-    assert!(rest.contains("beyond the margin above"), "{sentence}");
 }
 
 #[test]
 fn a_race_that_was_stopped_or_killed_comes_to_the_same_decisions() {
-    let whole = folder(STUDY);
+    let whole = folder(&study());
     done(raced(whole.path(), &[]));
     let wanted = decisions(whole.path());
     for (name, wait_for) in [("-INT", 1), ("-KILL", 2)] {
-        let stopped = folder(STUDY);
+        let stopped = folder(&study());
         let mut command = raced(stopped.path(), &[]);
         let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let begun = Instant::now();
@@ -139,10 +123,29 @@ fn a_race_that_was_stopped_or_killed_comes_to_the_same_decisions() {
 }
 
 #[test]
+fn two_that_look_after_one_race_come_to_the_same_decisions() {
+    let alone = folder(&study());
+    done(raced(alone.path(), &[]));
+    let shared = folder(&study());
+    let mut first = raced(shared.path(), &[]);
+    let first = first.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let begun = Instant::now();
+    while !shared.path().join("out/runs/base-s1/points.jsonl").exists() {
+        assert!(begun.elapsed() < Duration::from_mins(2), "waited in vain");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let second = finish(raced(shared.path(), &["--resume"]));
+    let first = first.wait_with_output().unwrap();
+    let err = String::from_utf8(first.stderr).unwrap();
+    assert!(first.status.success() && second.code == 0, "{err}\n{}", second.err);
+    assert_eq!(decisions(shared.path()), decisions(alone.path()), "{err}\n{}", second.err);
+}
+
+#[test]
 fn what_is_saved_can_go_to_more_seeds_of_those_that_went_on() {
     let worse = "[[variants]]\nchange = \"leave-one-out/bf16-head\"\n";
     let worse = |name: &str| format!("{worse}name = \"{name}\"\nset.optimizer.beta1 = 0.92\n");
-    let folder = folder(&format!("{STUDY}{}{}", worse("bf16-two"), worse("bf16-three")));
+    let folder = folder(&format!("{}{}{}", study(), worse("bf16-two"), worse("bf16-three")));
     let outcome = done(raced(folder.path(), &["--add-seeds"]));
     assert!(outcome.err.contains("race: what was saved pays for"), "{}", outcome.err);
     let log = fs::read_to_string(folder.path().join("out/race.jsonl")).unwrap();
@@ -162,7 +165,7 @@ fn what_is_saved_can_go_to_more_seeds_of_those_that_went_on() {
 
 #[test]
 fn a_variant_whose_run_fails_is_out_and_the_race_goes_on() {
-    let folder = folder(STUDY);
+    let folder = folder(&study());
     let mut broken = raced(folder.path(), &[]);
     broken.env("PRETEND_BREAK", "bf16-head-s1");
     let outcome = finish(broken);
@@ -175,7 +178,7 @@ fn a_variant_whose_run_fails_is_out_and_the_race_goes_on() {
 #[test]
 fn a_race_of_some_variants_or_of_a_strange_loss_is_refused() {
     for arguments in [&["--race", "--only", "base"][..], &["--race", "--race-loss", "3"]] {
-        let folder = folder(STUDY);
+        let folder = folder(&study());
         let outcome = finish(command(folder.path(), arguments));
         assert_eq!(outcome.code, 2, "{}", outcome.err);
         assert!(!folder.path().join("out").exists());

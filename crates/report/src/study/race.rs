@@ -72,18 +72,19 @@ pub fn sentences(race: &RaceReport) -> Vec<String> {
 
 fn leader(leader: &Leader) -> String {
     let Leader { variant, end, runs, ahead_of, not_told_from, knows_seeds } = leader;
-    let mut text = format!("The highest end is that of {variant}: {end:.3}.");
+    let mut parts = vec![format!("The highest end is that of {variant}: {end:.3}.")];
     if !not_told_from.is_empty() {
-        text += &format!(" It cannot be told apart from {}.", not_told_from.join(", "));
+        parts.push(format!("It cannot be told apart from {}.", not_told_from.join(", ")));
     }
     if !ahead_of.is_empty() {
-        text += &format!(" It lies beyond the margin above {}.", ahead_of.join(", "));
+        parts.push(format!("It lies beyond the margin above {}.", ahead_of.join(", ")));
     }
     if *runs == 1 {
-        text += " This is the winner of one seed: another seed may have another.";
+        parts.push("This is the winner of one seed: another seed may have another.".into());
     }
     if !knows_seeds {
-        text += " The margin has no seeds in it: no variant has two runs that ended.";
+        let text = "The margin has no seeds in it: no variant has two runs that ended.";
+        parts.push(text.into());
     }
-    text
+    parts.join(" ")
 }

@@ -26,16 +26,16 @@ pub struct Runner {
 pub struct Contestant {
     /// Its name.
     pub name: String,
-    /// Its runs, one or more.
+    /// Its runs; one without any is out of the race.
     pub runs: Vec<Runner>,
 }
 
 impl Contestant {
     /// Where it may end, by its points up to a share of the compute; its measured end from 1 on.
-    /// `None` where some run has too few points, or cannot be fitted.
+    /// `None` where some run has too few points or cannot be fitted, and without a run.
     pub fn outlook(&self, share: f64) -> Option<Outlook> {
         let runs: Option<Vec<Outlook>> = self.runs.iter().map(|run| run.outlook(share)).collect();
-        Some(Outlook::mean_of(&runs?))
+        runs.filter(|runs| !runs.is_empty()).map(|runs| Outlook::mean_of(&runs))
     }
 }
 

@@ -77,27 +77,21 @@ impl Decision {
     }
 
     /// The next decision, once every variant that may run has come as far as it may. A variant
-    /// without a contestant is out: all its runs have failed.
-    pub fn next(
-        &self,
-        contestants: &[(String, Option<Contestant>)],
-        limits: Limits,
-        at: f64,
-    ) -> Self {
+    /// without a run is out: all its runs have failed.
+    #[must_use]
+    pub fn next(&self, contestants: &[Contestant], limits: Limits, at: f64) -> Self {
         let share = |name: &str| self.of(name).map_or(RUNGS[0], |judged| judged.until);
         let was_kept = |name: &str| self.of(name).is_none_or(|judged| judged.is_kept);
-        let present: Vec<(&str, &Contestant)> = contestants
-            .iter()
-            .filter_map(|(name, one)| Some((name.as_str(), one.as_ref()?)))
-            .collect();
+        let present: Vec<&Contestant> =
+            contestants.iter().filter(|one| !one.runs.is_empty()).collect();
         let outlooks: Vec<Option<Outlook>> =
-            present.par_iter().map(|(name, one)| one.outlook(share(name))).collect();
+            present.par_iter().map(|one| one.outlook(share(&one.name))).collect();
         let reached: Vec<usize> =
-            present.iter().map(|(name, _)| rungs_behind(share(name))).collect();
+            present.iter().map(|one| rungs_behind(share(&one.name))).collect();
         // All that went on may have failed since.
-        let is_left = present.iter().any(|(name, _)| was_kept(name));
-        let stage = |((name, _), reached): (&(&str, &Contestant), &usize)| match reached {
-            _ if is_left && !was_kept(name) => Stage::Paused,
+        let is_left = present.iter().any(|one| was_kept(&one.name));
+        let stage = |(one, reached): (&&Contestant, &usize)| match reached {
+            _ if is_left && !was_kept(&one.name) => Stage::Paused,
             reached if *reached == RUNGS.len() => Stage::Ended,
             _ => Stage::Open,
         };
@@ -109,8 +103,9 @@ impl Decision {
         let open = || stages.iter().map(|stage| *stage != Stage::Paused).collect();
         let kept: Vec<bool> = choice.as_ref().map_or_else(open, |choice| choice.kept.clone());
         let to_run = next_to_run(&kept, &reached, RUNGS.len());
-        let judge = |(name, _): &(String, Option<Contestant>)| {
-            let place = present.iter().position(|(other, _)| other == name);
+        let judge = |one: &Contestant| {
+            let name = &one.name;
+            let place = present.iter().position(|other| other.name == *name);
             let runs_on = place.filter(|place| to_run.contains(place));
             Judged {
                 variant: name.clone(),

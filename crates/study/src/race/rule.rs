@@ -37,7 +37,7 @@ pub struct Choice {
 /// after another, the paused variant that helps most. One must not be paused yet.
 pub fn choose(outlooks: &[Outlook], stages: &[Stage], limits: Limits) -> Choice {
     let best_of = |which: &[bool]| {
-        best(outlooks.iter().zip(which).filter(|(_, is_in)| **is_in).map(|(one, _)| one))
+        best(&outlooks.iter().zip(which).filter(|(_, is_in)| **is_in).map(|(one, _)| one))
     };
     let mut kept: Vec<bool> = stages.iter().map(|stage| *stage != Stage::Paused).collect();
     let top = best_of(&kept);
@@ -49,7 +49,7 @@ pub fn choose(outlooks: &[Outlook], stages: &[Stage], limits: Limits) -> Choice 
         }
         kept[index] = false;
     }
-    let top = best(outlooks.iter());
+    let top = best(&outlooks.iter());
     while top - best_of(&kept) > limits.back {
         let Some((index, _)) = best_change(&kept, |index| !kept[index], &best_of) else { break };
         kept[index] = true;
