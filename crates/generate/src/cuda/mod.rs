@@ -230,6 +230,7 @@ impl Kernels {
             self.whole(drawn, Kind::Int),
             self.whole(positions, Kind::Int),
             self.whole(rotary.frequencies(), Kind::Float),
+            self.whole(rotary.factors(), Kind::Float),
             self.whole(&tokens, Kind::Int64),
             self.whole(&places, Kind::Int64),
             self.whole(&cosine, Kind::Float),
@@ -239,7 +240,7 @@ impl Kernels {
             Argument::Int(tables as i32),
         ];
         self.launch("feed", (tables * rows * half + 127) / 128, 128, &mut arguments)?;
-        let angles = rotary.are_interleaved().iter().enumerate().map(|(table, &is_interleaved)| {
+        let angles = rotary.are_interleaved().enumerate().map(|(table, is_interleaved)| {
             let of = |all: &Tensor| all.f_select(0, table as i64);
             Ok(Angles { cosine: of(&cosine)?, sine: of(&sine)?, is_interleaved })
         });
