@@ -54,7 +54,7 @@ pub fn check_kernels(device: Device) -> Result<Vec<KernelCheck>, GenerateError> 
             vocabulary: 32,
         };
         let config = shape.config()?;
-        for span in [Span::Full, Span::Chunk(100)] {
+        for span in [Span::Full, Span::Chunk(100), Span::Window(100), Span::Window(1)] {
             checks.extend(attention(&config, device, span)?);
         }
     }

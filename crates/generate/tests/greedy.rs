@@ -11,7 +11,7 @@ use scalerl_model::folder::Model;
 use scalerl_model::tensor_file::read_tensors;
 use scalerl_torch::tch::{Device, Kind, Tensor};
 
-const NAMES: [&str; 2] = ["qwen2_yarn", "qwen3_yarn"];
+const NAMES: [&str; 3] = ["qwen2_yarn", "qwen3_yarn", "mistral"];
 
 #[test]
 fn greedy_continuations_are_those_of_transformers() {

@@ -72,6 +72,28 @@ pub enum Span {
     Full,
     /// Only its own chunk of that many positions.
     Chunk(i64),
+    /// Only that many positions, its own and those right before it.
+    Window(i64),
+}
+
+impl Span {
+    /// The first position that a query sees: what every attention here keeps to.
+    pub fn first_seen(self, position: i64) -> i64 {
+        match self {
+            Self::Full => 0,
+            Self::Chunk(size) => position / size * size,
+            Self::Window(size) => (position + 1 - size).max(0),
+        }
+    }
+
+    /// As loops and kernels take it: the size of a chunk and of a window, 0 where there is none.
+    pub fn sizes(self) -> [i64; 2] {
+        match self {
+            Self::Full => [0, 0],
+            Self::Chunk(size) => [size, 0],
+            Self::Window(size) => [0, size],
+        }
+    }
 }
 
 /// Norm on queries and keys.

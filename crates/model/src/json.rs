@@ -67,6 +67,11 @@ impl<'a> Keys<'a> {
         self.get(key).is_some()
     }
 
+    /// Whether the key is there and says `null`, for the few keys where that is a value.
+    pub(crate) fn is_null(&self, key: &'static str) -> bool {
+        self.map.get(key).is_some_and(Value::is_null)
+    }
+
     fn need<T>(&self, key: &'static str, value: Option<T>) -> Result<T, LoadError> {
         value.ok_or_else(|| LoadError::MissingKey { path: self.path.to_path_buf(), key })
     }

@@ -18,7 +18,7 @@ use scalerl_model::tensor_file::read_tensors;
 use scalerl_model::train::{AdamWConfig, ComputeKind, Learner, LearnerOptions, TrainingBatch};
 use scalerl_torch::tch::{Device, Kind, Tensor};
 
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 9] = [
     "llama",
     "llama_untied",
     "qwen2",
@@ -27,6 +27,7 @@ const NAMES: [&str; 8] = [
     "llama4_text",
     "qwen2_yarn",
     "qwen3_yarn",
+    "mistral",
 ];
 const SEQUENCES: usize = 4;
 /// What models.py gave the entropy.
