@@ -202,8 +202,12 @@ impl<'a> PagedAttention<'a> {
             let seen = Tensor::f_arange(keys.size()[1], (Kind::Int64, device))?.f_unsqueeze(0)?;
             let asking = self.batch.positions.f_narrow(0, first, count)?.f_unsqueeze(1)?;
             let mut is_hidden = seen.f_gt_tensor(&asking)?;
-            if let Span::Chunk(size) = span {
-                let start = asking.f_floor_divide_scalar(size)?.f_mul_scalar(size)?;
+            let start = match span {
+                Span::Full => None,
+                Span::Chunk(size) => Some(asking.f_floor_divide_scalar(size)?.f_mul_scalar(size)?),
+                Span::Window(size) => Some(asking.f_add_scalar(1 - size)?),
+            };
+            if let Some(start) = start {
                 is_hidden = is_hidden.f_logical_or(&seen.f_lt_tensor(&start)?)?;
             }
             let mask = Tensor::f_zeros(is_hidden.size(), (kind, device))?;
@@ -233,7 +237,6 @@ impl Attend for PagedAttention<'_> {
                 rows: &self.batch.rows,
                 positions: &self.batch.host_positions,
             };
-            let span = if let Span::Chunk(size) = span { size } else { 0 };
             loops::paged_attention(heads, self.cache.layer(layer), &places, span)?
         } else {
             self.plain(layer, span, heads)?

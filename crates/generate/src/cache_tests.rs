@@ -30,9 +30,8 @@ fn chunks_on_scattered_pages_equal_whole_sequences() {
     let pages: [Vec<Page>; 2] = [vec![7, 2, 9, 0], vec![4, 8, 1, 3]];
     let lengths = [14_usize, 11];
     let whole = [heads(14), heads(11)];
-    for (span, is_plain) in
-        [(Span::Full, false), (Span::Full, true), (Span::Chunk(5), false), (Span::Chunk(5), true)]
-    {
+    let spans = [Span::Full, Span::Chunk(5), Span::Window(5), Span::Window(1)];
+    for (span, is_plain) in spans.into_iter().flat_map(|span| [(span, false), (span, true)]) {
         let cache = KvCache::new(&config(), 10, 4, (Kind::Float, Device::Cpu)).unwrap();
         let mut outputs = [Vec::new(), Vec::new()];
         for cuts in [[0..6, 0..1], [6..7, 1..9], [7..14, 9..11]] {

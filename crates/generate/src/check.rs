@@ -14,7 +14,7 @@ use super::pool::Page;
 use super::request::{GREEDY, GenerateError, Sampling};
 use super::sampler::{self, RowSampling};
 use scalerl_model::bench::Shape;
-use scalerl_model::config::{ModelConfig, RotaryConfig, Span};
+use scalerl_model::config::{ModelConfig, RotaryConfig, RotaryScaling, Span, Yarn};
 use scalerl_model::network::{Attend, Heads, Rotary};
 use scalerl_torch::ops::{Angles, add_rms_norm, rotate, swiglu};
 
@@ -54,7 +54,7 @@ pub fn check_kernels(device: Device) -> Result<Vec<KernelCheck>, GenerateError> 
             vocabulary: 32,
         };
         let config = shape.config()?;
-        for span in [Span::Full, Span::Chunk(100)] {
+        for span in [Span::Full, Span::Chunk(100), Span::Window(100), Span::Window(1)] {
             checks.extend(attention(&config, device, span)?);
         }
     }
@@ -144,7 +144,16 @@ fn feeding(device: Device) -> Result<Vec<KernelCheck>, GenerateError> {
     let places: Vec<i32> = (0..300).map(|i| i * i).collect();
     let upload = |list: &[i32]| Tensor::f_from_slice(list)?.f_to_device(device);
     let plain = RotaryConfig { theta: 10_000.0, scaling: None, interleaved: false };
-    let other = RotaryConfig { theta: 1e6, ..plain };
+    let yarn = Yarn {
+        factor: 4.0,
+        attention_factor: 1.14,
+        fast: 32.0,
+        slow: 1.0,
+        original_positions: 32_768.0,
+        is_truncated: true,
+    };
+    let other =
+        RotaryConfig { theta: 1e6, scaling: Some(RotaryScaling::Yarn(yarn)), interleaved: false };
     let rotary = Rotary::new(&[plain, other], 64, device)?;
     let fed = kernels.feed([&upload(&given)?, &upload(&places)?], &upload(&drawn)?, &rotary)?;
     let back = |x: &Tensor| Vec::<i64>::try_from(&x.f_to_device(Device::Cpu)?);

@@ -4,6 +4,7 @@
 
 use tch::{Device, Kind, TchError, Tensor};
 
+use scalerl_model::config::Span;
 use scalerl_model::network::Heads;
 
 #[repr(C)]
@@ -24,7 +25,8 @@ struct PagedTokens {
     kv_heads: i64,
     width: i64,
     page: i64,
-    span: i64,
+    /// Of a chunk and of a window.
+    sizes: [i64; 2],
     scale: f32,
 }
 
@@ -61,12 +63,12 @@ pub(crate) fn takes(heads: &Heads) -> bool {
 }
 
 /// Writes keys and values into `keys` and `values` [pages, kv heads, page, width] and attends to
-/// everything up to each token's position; `span` as in `Span::Chunk`, 0 for none.
+/// everything that each token's `span` lets it see.
 pub(crate) fn paged_attention(
     heads: &Heads,
     [keys, values]: [&Tensor; 2],
     places: &Places,
-    span: i64,
+    span: Span,
 ) -> Result<Tensor, TchError> {
     let (tokens, query_heads, width) = heads.q.size3()?;
     let (pages, kv_heads, page, cache_width) = keys.size4()?;
@@ -106,7 +108,7 @@ pub(crate) fn paged_attention(
         kv_heads,
         width,
         page,
-        span,
+        sizes: span.sizes(),
         scale: 1.0 / (width as f32).sqrt(),
     };
     // SAFETY: every pointer was checked against the sizes above, and pages against the cache.

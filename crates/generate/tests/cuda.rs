@@ -8,9 +8,10 @@ use std::path::Path;
 
 use scalerl_generate::{
     CacheAfterExchange, Completion, Finish, Generator, GeneratorOptions, Interruption, Request,
+    check_kernels,
 };
 use scalerl_model::bench::{HeadBench, Shape, bench_head};
-use scalerl_model::config::{FeedForward, Gate, ModelConfig};
+use scalerl_model::config::{FeedForward, Gate, ModelConfig, Span};
 use scalerl_model::folder::Model;
 use scalerl_model::head::{Head, HeadMode, HeadOptions};
 use scalerl_model::network::Activations;
@@ -21,7 +22,17 @@ use scalerl_torch::ops::{Angles, rms_norm, rotate, swiglu};
 use scalerl_torch::tch::{Device, Kind, Tensor};
 use scalerl_torch::{cuda, device};
 
-const NAMES: [&str; 6] = ["llama", "llama_untied", "qwen2", "qwen3", "qwen3_moe", "llama4_text"];
+const NAMES: [&str; 9] = [
+    "llama",
+    "llama_untied",
+    "qwen2",
+    "qwen3",
+    "qwen3_moe",
+    "llama4_text",
+    "qwen2_yarn",
+    "qwen3_yarn",
+    "mistral",
+];
 
 #[expect(clippy::print_stdout, reason = "a skipped test says so")]
 fn device_or_skip(test: &str) -> Option<Device> {
@@ -87,6 +98,19 @@ fn the_kernels_compute_what_the_formulas_say() {
             rotate(&x[0], &angles, 6).unwrap()
         });
     }
+}
+
+#[test]
+fn every_fast_path_of_generation_agrees_with_torch_operations() {
+    let Some(on) = device_or_skip("fast paths") else { return };
+    let checks = check_kernels(on).unwrap();
+    let wrong: Vec<_> = checks.iter().filter(|check| !check.is_right()).collect();
+    assert!(
+        wrong.is_empty() && checks.len() > 100,
+        "{} of {}: {wrong:#?}",
+        wrong.len(),
+        checks.len()
+    );
 }
 
 /// Beside the sources, or in the current folder on a machine without them.
@@ -245,6 +269,10 @@ fn generation_follows_the_trainer_whoever_joins_leaves_or_is_interrupted() {
     }
     follows_the_trainer(&dense, 0.2, on);
     follows_the_trainer(&experts, 0.5, on);
+    // Shorter than most of the sequences, and longer than a chunk of a prompt.
+    let mut windows = dense.clone();
+    windows.layers[0].span = Span::Window(50);
+    follows_the_trainer(&windows, 0.2, on);
 }
 
 #[expect(clippy::print_stdout, reason = "how far apart they are is worth reading")]

@@ -24,13 +24,18 @@ use serde_json::json;
 const CLOSE: f64 = 1e-5;
 
 fn config(kind: &str) -> ModelConfig {
-    let value = json!({
+    let mut value = json!({
         "model_type": kind, "vocab_size": 61, "hidden_size": 48, "intermediate_size": 64,
         "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 8,
         // Large enough that distributions are far from flat and depend on the context.
         "initializer_range": 0.3, "max_position_embeddings": 4096,
         "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+        "sliding_window": 21,
     });
+    if kind == "qwen2" {
+        value["rope_scaling"] = json!({"type": "yarn", "factor": 4.0,
+                                       "original_max_position_embeddings": 64});
+    }
     ModelConfig::from_json(value, Path::new("config.json")).unwrap()
 }
 
@@ -101,7 +106,7 @@ fn trainer_logprobs(model: &Model, prompt: &[i64], completion: &Completion) -> V
 
 #[test]
 fn log_probs_equal_the_trainers_under_paging_pressure_interruptions_and_mixed_lengths() {
-    for kind in ["llama", "qwen3", "qwen3_moe"] {
+    for kind in ["llama", "qwen2", "qwen3", "qwen3_moe", "mistral"] {
         let mut generator = Generator::new(model(kind, 1), options(640, 12)).unwrap();
         let judge = model(kind, 1);
         let mut dice = Dice(3);

@@ -21,13 +21,39 @@ const MOST_EXPERTS: i64 = 1 << 20;
 /// Ten times what has been trained anywhere.
 const MOST_PARAMETERS: i128 = 20_000_000_000_000;
 
-/// Llama-3.1's stretching of the slow rotary frequencies.
+/// How rotary frequencies are stretched for contexts longer than those of pre-training.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct RotaryScaling {
+pub enum RotaryScaling {
+    /// All alike.
+    Linear { factor: f64 },
+    /// Llama 3.1: the slow ones.
+    Llama3(Llama3),
+    /// `YaRN` (arXiv 2309.00071): those that turn rarely over the original positions.
+    Yarn(Yarn),
+}
+
+/// The numbers of Llama 3.1's stretching.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Llama3 {
     pub factor: f64,
     pub low_frequency_factor: f64,
     pub high_frequency_factor: f64,
     pub original_positions: f64,
+}
+
+/// The numbers of `YaRN`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Yarn {
+    pub factor: f64,
+    /// Cosines and sines are multiplied by this.
+    pub attention_factor: f64,
+    /// Pairs that turn more often than `fast` over the original positions stay, those that turn less
+    /// often than `slow` are divided by `factor`.
+    pub fast: f64,
+    pub slow: f64,
+    pub original_positions: f64,
+    /// Whether the bounds between which pairs are mixed are rounded to whole pairs.
+    pub is_truncated: bool,
 }
 
 /// Rotary position embedding.
@@ -46,6 +72,28 @@ pub enum Span {
     Full,
     /// Only its own chunk of that many positions.
     Chunk(i64),
+    /// Only that many positions, its own and those right before it.
+    Window(i64),
+}
+
+impl Span {
+    /// The first position that a query sees: what every attention here keeps to.
+    pub fn first_seen(self, position: i64) -> i64 {
+        match self {
+            Self::Full => 0,
+            Self::Chunk(size) => position / size * size,
+            Self::Window(size) => (position + 1 - size).max(0),
+        }
+    }
+
+    /// As loops and kernels take it: the size of a chunk and of a window, 0 where there is none.
+    pub fn sizes(self) -> [i64; 2] {
+        match self {
+            Self::Full => [0, 0],
+            Self::Chunk(size) => [size, 0],
+            Self::Window(size) => [0, size],
+        }
+    }
 }
 
 /// Norm on queries and keys.
@@ -241,7 +289,7 @@ mod tests {
             ("num_attention_heads", json!(0)),
             ("num_key_value_heads", json!(3)),
             ("hidden_act", json!("gelu")),
-            ("rope_parameters", json!({"rope_type": "yarn", "factor": 4.0})),
+            ("rope_parameters", json!({"rope_type": "longrope", "factor": 4.0})),
             ("num_hidden_layers", json!(-1)),
         ] {
             let mut config = small();

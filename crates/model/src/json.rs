@@ -62,6 +62,16 @@ impl<'a> Keys<'a> {
         self.map.get(key).filter(|value| !value.is_null())
     }
 
+    /// Whether the key has a value.
+    pub(crate) fn is_there(&self, key: &'static str) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// Whether the key is there and says `null`, for the few keys where that is a value.
+    pub(crate) fn is_null(&self, key: &'static str) -> bool {
+        self.map.get(key).is_some_and(Value::is_null)
+    }
+
     fn need<T>(&self, key: &'static str, value: Option<T>) -> Result<T, LoadError> {
         value.ok_or_else(|| LoadError::MissingKey { path: self.path.to_path_buf(), key })
     }
@@ -86,7 +96,11 @@ impl<'a> Keys<'a> {
 
     /// A number of positions, for which nothing is ever made.
     pub(crate) fn positions_or(&self, key: &'static str, default: i64) -> Result<i64, LoadError> {
-        Ok(self.count_or_none(key, i64::from(i32::MAX))?.unwrap_or(default))
+        Ok(self.positions_or_none(key)?.unwrap_or(default))
+    }
+
+    pub(crate) fn positions_or_none(&self, key: &'static str) -> Result<Option<i64>, LoadError> {
+        self.count_or_none(key, i64::from(i32::MAX))
     }
 
     fn number_or_none(&self, key: &'static str) -> Result<Option<f64>, LoadError> {

@@ -18,7 +18,17 @@ use scalerl_model::tensor_file::read_tensors;
 use scalerl_model::train::{AdamWConfig, ComputeKind, Learner, LearnerOptions, TrainingBatch};
 use scalerl_torch::tch::{Device, Kind, Tensor};
 
-const NAMES: [&str; 6] = ["llama", "llama_untied", "qwen2", "qwen3", "qwen3_moe", "llama4_text"];
+const NAMES: [&str; 9] = [
+    "llama",
+    "llama_untied",
+    "qwen2",
+    "qwen3",
+    "qwen3_moe",
+    "llama4_text",
+    "qwen2_yarn",
+    "qwen3_yarn",
+    "mistral",
+];
 const SEQUENCES: usize = 4;
 /// What models.py gave the entropy.
 const ENTROPY: f64 = 0.05;

@@ -14,6 +14,7 @@
 #include <string>
 #include <utility>
 
+#include "flash.hpp"
 #include "guarded.hpp"
 
 namespace {
@@ -105,13 +106,15 @@ int scalerl_graph_replay(void* raw) {
   return guarded([&] { members().replay(static_cast<Graph*>(raw)->object); });
 }
 
-// Flash attention where queries are the last tokens of longer sequences; CUDA only.
+// Flash attention where queries are the last tokens of longer sequences; CUDA only. window: as in scalerl_flash_varlen.
 int scalerl_flash_chunks(
     at::Tensor* q, at::Tensor* k, at::Tensor* v, at::Tensor* q_starts, at::Tensor* k_starts, int64_t q_longest, int64_t k_longest,
-    double scale, at::Tensor** out) {
+    int64_t window, double scale, at::Tensor** out) {
   return guarded([&] {
+    const auto [left, right] = flash_window(window);
     auto result = at::_flash_attention_forward(
-        *q, *k, *v, *q_starts, *k_starts, q_longest, k_longest, 0.0, /*is_causal=*/true, /*return_debug_mask=*/false, scale);
+        *q, *k, *v, *q_starts, *k_starts, q_longest, k_longest, 0.0, /*is_causal=*/true, /*return_debug_mask=*/false, scale, left,
+        right);
     *out = new at::Tensor(std::get<0>(result));
   });
 }

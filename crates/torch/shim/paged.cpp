@@ -30,8 +30,8 @@ struct PagedTokens {
   const int64_t* positions;
   float* out;
   int64_t tokens, heads, kv_heads, width, page;
-  // Attention looks back to the last multiple of this; 0 is no limit.
-  int64_t span;
+  // Attention looks back to the last multiple of `chunk`, or over `window` tokens, the own among them; 0 is no limit.
+  int64_t chunk, window;
   float scale;
 };
 
@@ -58,7 +58,8 @@ void append(const PagedTokens& a, int64_t r) {
 template <int64_t WIDTH>
 inline __attribute__((always_inline)) void attend_width(const PagedTokens& a, int64_t r, int64_t head, float* scores) {
   const int64_t group = a.heads / a.kv_heads, width = WIDTH > 0 ? WIDTH : a.width, position = a.positions[r];
-  const int64_t start = a.span > 0 ? position / a.span * a.span : 0, count = position + 1 - start;
+  const int64_t start = a.chunk > 0 ? position / a.chunk * a.chunk : a.window > 0 && position >= a.window ? position + 1 - a.window : 0;
+  const int64_t count = position + 1 - start;
   const int32_t* table = a.tables + a.rows[r] * a.table_stride;
   const float* q = a.q + r * a.q_stride + head * group * width;
   float* out = a.out + (r * a.heads + head * group) * width;

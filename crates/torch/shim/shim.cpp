@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "flash.hpp"
 #include "guarded.hpp"
 
 namespace {
@@ -257,11 +258,14 @@ int scalerl_fill_normal(at::Tensor* tensor, double spread, uint64_t seed) {
 }
 
 // Flash attention over packed sequences (CUDA). q: [tokens, heads, width]; differentiable.
+// window: tokens that a query sees, itself among them; 0 is no limit.
 int scalerl_flash_varlen(
-    at::Tensor* q, at::Tensor* k, at::Tensor* v, at::Tensor* starts, int64_t longest, double scale, at::Tensor** out) {
+    at::Tensor* q, at::Tensor* k, at::Tensor* v, at::Tensor* starts, int64_t longest, int64_t window, double scale,
+    at::Tensor** out) {
   return guarded([&] {
+    const auto [left, right] = flash_window(window);
     auto result = at::_flash_attention_forward(
-        *q, *k, *v, *starts, *starts, longest, longest, 0.0, /*is_causal=*/true, /*return_debug_mask=*/false, scale);
+        *q, *k, *v, *starts, *starts, longest, longest, 0.0, /*is_causal=*/true, /*return_debug_mask=*/false, scale, left, right);
     *out = new at::Tensor(std::get<0>(result));
   });
 }

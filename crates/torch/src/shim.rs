@@ -71,6 +71,7 @@ unsafe extern "C" {
         v: Handle,
         starts: Handle,
         longest: i64,
+        window: i64,
         scale: f64,
         out: *mut Handle,
     ) -> c_int;
@@ -286,16 +287,26 @@ fn foreach_into(targets: &[Tensor], sources: &[Tensor], replace: c_int) -> Resul
     checked(unsafe { scalerl_foreach_into(to.as_ptr(), from.as_ptr(), to.len() as i64, replace) })
 }
 
+/// Where packed sequences begin, the longest of them, and how many tokens a query sees, itself among
+/// them.
+pub struct PackedStarts {
+    /// [sequences + 1] int32
+    pub starts: Tensor,
+    pub longest: i64,
+    pub window: Option<i64>,
+}
+
 /// Flash attention over packed sequences; CUDA only, differentiable.
 pub fn flash_varlen(
     [q, k, v]: [&Tensor; 3],
-    starts: &Tensor,
-    longest: i64,
+    packed: &PackedStarts,
     scale: f64,
 ) -> Result<Tensor, TchError> {
+    let (starts, longest) = (handle(&packed.starts), packed.longest);
+    let window = packed.window.unwrap_or(0);
     // SAFETY: four borrowed tensors.
     let out = returned(|out| unsafe {
-        scalerl_flash_varlen(handle(q), handle(k), handle(v), handle(starts), longest, scale, out)
+        scalerl_flash_varlen(handle(q), handle(k), handle(v), starts, longest, window, scale, out)
     });
     Ok(out?.expect("the shim returns a tensor or an error"))
 }

@@ -34,6 +34,10 @@ fn pairs(span: Span, tokens: u64) -> f64 {
             let width = width.max(1) as u64;
             (tokens / width) as f64 * triangle(width) + triangle(tokens % width)
         }
+        Span::Window(width) => {
+            let width = tokens.min(width.max(1) as u64);
+            triangle(width) + (tokens - width) as f64 * width as f64
+        }
     }
 }
 
@@ -59,5 +63,14 @@ mod tests {
     fn chunks_are_triangles_of_their_own() {
         assert!((pairs(Span::Chunk(4), 10) - (10.0 + 10.0 + 3.0)).abs() < 1e-12);
         assert!((pairs(Span::Chunk(16), 10) - pairs(Span::Full, 10)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn pairs_are_those_that_every_position_sees() {
+        for span in [Span::Full, Span::Chunk(4), Span::Window(4), Span::Window(16), Span::Window(1)]
+        {
+            let counted: i64 = (0..10).map(|at| at + 1 - span.first_seen(at)).sum();
+            assert!((pairs(span, 10) - counted as f64).abs() < 1e-12, "{span:?}");
+        }
     }
 }

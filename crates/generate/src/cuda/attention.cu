@@ -128,7 +128,8 @@ __device__ __forceinline__ Tokens loaded(
 // The scores' c is, lane by lane, the weights' b. Which number of a row stands where inside the width does not matter as
 // long as both operands agree: so lanes load 16 bytes at once, and every sector read is used whole. Where registers allow it
 // a warp has its next 16 tokens on their way meanwhile: a long sequence among short ones waits half as often. With one split the
-// result is final; with more, `decode_join` merges them. Splits behind the end of a sequence leave at once.
+// result is final; with more, `decode_join` merges them. Splits behind the end of a sequence, or before the first token that
+// its chunk or window lets the row see, leave at once.
 //
 // With angles (`cosine` is not null) q is the layer's product as it is, [rows, HEADS + 2 KV_HEADS, WIDTH]: queries are
 // rotated on the way, and the warp that looks at the token itself first puts its key, rotated, and its value on their page.
@@ -137,7 +138,8 @@ __device__ __forceinline__ Tokens loaded(
 extern "C" __global__ void __launch_bounds__(32 * WARPS, WIDTH <= 64 ? 4 : 1) decode_attention(
     const bf16* __restrict__ q, i64 q_stride, bf16* keys, bf16* values, const int* __restrict__ tables, int table_stride,
     const int* __restrict__ positions, bf16* __restrict__ out, float* __restrict__ partial, float2* __restrict__ stats,
-    int splits, int split_tokens, int span, float scale, const float* __restrict__ cosine, const float* __restrict__ sine) {
+    int splits, int split_tokens, int chunk, int window, float scale, const float* __restrict__ cosine,
+    const float* __restrict__ sine) {
   __shared__ float merged[WARPS][TILE][WIDTH];
   __shared__ float2 merged_stats[WARPS][TILE];
   const bool is_rotating = cosine != nullptr;
@@ -149,7 +151,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, WIDTH <= 64 ? 4 : 1) de
   block /= TILES;
   const int kv = block % KV_HEADS, row = block / KV_HEADS;
   const int first = kv * GROUP + tile * TILE, heads = min(TILE, GROUP - tile * TILE);
-  const int position = positions[row], start = span > 0 ? position / span * span : 0;
+  const int position = positions[row];
+  const int start = chunk > 0 ? position / chunk * chunk : window > 0 ? max(position + 1 - window, 0) : 0;
   const int from = max(start, split * split_tokens), to = min(position + 1, (split + 1) * split_tokens);
   const i64 slot = ((i64)row * HEADS + first) * splits + split;  // of the first head; heads are `splits` apart
   if (from >= to) {

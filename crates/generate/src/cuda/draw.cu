@@ -78,18 +78,19 @@ __device__ unsigned find_floor(
 }
 
 // One thread per (rotation, row, frequency): the row's token, given or drawn by a row of the step before (-1 - row), its
-// position, and the angle that its heads are rotated by. frequencies: [tables, half]; cosine, sine: [tables, rows, half].
+// position, and the angle that its heads are rotated by. frequencies: [tables, half], factors: [tables];
+// cosine, sine: [tables, rows, half].
 extern "C" __global__ void feed(
     const int* __restrict__ given, const int* __restrict__ drawn, const int* __restrict__ positions,
-    const float* __restrict__ frequencies, i64* __restrict__ tokens, i64* __restrict__ places, float* __restrict__ cosine,
-    float* __restrict__ sine, int rows, int half, int tables) {
+    const float* __restrict__ frequencies, const float* __restrict__ factors, i64* __restrict__ tokens,
+    i64* __restrict__ places, float* __restrict__ cosine, float* __restrict__ sine, int rows, int half, int tables) {
   after_previous();
   const int i = blockIdx.x * blockDim.x + threadIdx.x, table = i / (rows * half), r = i / half % rows;
   if (table >= tables) return;
   const int position = positions[r];
   const float angle = (float)position * frequencies[table * half + i % half];
-  cosine[i] = cosf(angle);
-  sine[i] = sinf(angle);
+  cosine[i] = cosf(angle) * factors[table];
+  sine[i] = sinf(angle) * factors[table];
   if (table != 0 || i % half != 0) return;
   tokens[r] = given[r] >= 0 ? given[r] : drawn[-1 - given[r]];
   places[r] = position;

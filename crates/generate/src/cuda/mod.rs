@@ -230,6 +230,7 @@ impl Kernels {
             self.whole(drawn, Kind::Int),
             self.whole(positions, Kind::Int),
             self.whole(rotary.frequencies(), Kind::Float),
+            self.whole(rotary.factors(), Kind::Float),
             self.whole(&tokens, Kind::Int64),
             self.whole(&places, Kind::Int64),
             self.whole(&cosine, Kind::Float),
@@ -239,7 +240,7 @@ impl Kernels {
             Argument::Int(tables as i32),
         ];
         self.launch("feed", (tables * rows * half + 127) / 128, 128, &mut arguments)?;
-        let angles = rotary.are_interleaved().iter().enumerate().map(|(table, &is_interleaved)| {
+        let angles = rotary.are_interleaved().enumerate().map(|(table, is_interleaved)| {
             let of = |all: &Tensor| all.f_select(0, table as i64);
             Ok(Angles { cosine: of(&cosine)?, sine: of(&sine)?, is_interleaved })
         });
@@ -302,6 +303,7 @@ impl Kernels {
         let [keys, values] = self.cache(cache);
         let [table, table_stride] = self.table(places);
         let scale = std::f32::consts::LOG2_E / (self.width as f32).sqrt();
+        let [chunk, window] = span.sizes();
         let nothing = Argument::Pointer(std::ptr::null_mut());
         let [cosine, sine] = angles.map_or([nothing; 2], |angles| {
             [&angles.cosine, &angles.sine].map(|x| self.whole(x, Kind::Float))
@@ -319,7 +321,8 @@ impl Kernels {
             self.whole(&stats, Kind::Float),
             Argument::Int(splits as i32),
             Argument::Int(split_tokens as i32),
-            Argument::Int(if let Span::Chunk(size) = span { size as i32 } else { 0 }),
+            Argument::Int(chunk as i32),
+            Argument::Int(window as i32),
             Argument::Float(scale),
             cosine,
             sine,
@@ -464,19 +467,21 @@ fn gather_of(cache: &KvCache, batch: &Batch) -> Result<[Tensor; 2], TchError> {
 impl Attend for ChunkAttention<'_> {
     fn attend(&self, layer: usize, span: Span, heads: &Heads) -> Result<Tensor, TchError> {
         self.calls.set(self.calls.get() + 1);
-        if span != Span::Full {
-            return self.plain.plain(layer, span, heads);
-        }
+        let window = match span {
+            Span::Full => None,
+            Span::Window(size) => Some(size),
+            Span::Chunk(_) => return self.plain.plain(layer, span, heads),
+        };
         let cache = self.plain.cache.layer(layer);
         self.kernels.append(heads, cache, &self.places)?;
         let Some([pages, places]) = &self.gather else {
-            return flash_chunks([&heads.q, &heads.k, &heads.v], &self.starts);
+            return flash_chunks([&heads.q, &heads.k, &heads.v], &self.starts, window);
         };
         let gathered = |x: &Tensor| {
             let index = [Some(pages.shallow_clone()), Some(places.shallow_clone())];
             x.f_transpose(1, 2)?.f_index(&index)
         };
-        flash_chunks([&heads.q, &gathered(cache[0])?, &gathered(cache[1])?], &self.starts)
+        flash_chunks([&heads.q, &gathered(cache[0])?, &gathered(cache[1])?], &self.starts, window)
     }
 }
 

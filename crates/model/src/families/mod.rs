@@ -10,6 +10,7 @@
 mod decoder;
 mod llama;
 mod llama4_text;
+mod mistral;
 mod qwen2;
 mod qwen3;
 mod qwen3_moe;
@@ -37,8 +38,14 @@ pub(crate) trait Family: Sync {
 }
 
 /// Every family.
-static FAMILIES: [&dyn Family; 5] =
-    [&llama::Llama, &qwen2::Qwen2, &qwen3::Qwen3, &qwen3_moe::Qwen3Moe, &llama4_text::Llama4Text];
+static FAMILIES: &[&dyn Family] = &[
+    &llama::Llama,
+    &qwen2::Qwen2,
+    &qwen3::Qwen3,
+    &qwen3_moe::Qwen3Moe,
+    &llama4_text::Llama4Text,
+    &mistral::Mistral,
+];
 
 /// The family of a config.json.
 pub(crate) fn of(keys: &Keys) -> Result<&'static dyn Family, LoadError> {
@@ -46,13 +53,13 @@ pub(crate) fn of(keys: &Keys) -> Result<&'static dyn Family, LoadError> {
     named(found).ok_or_else(|| LoadError::UnsupportedArchitecture {
         path: keys.path().to_path_buf(),
         found: found.to_owned(),
-        supported: FAMILIES.map(Family::model_type).join(", "),
+        supported: FAMILIES.iter().map(|family| family.model_type()).collect::<Vec<_>>().join(", "),
     })
 }
 
 /// The family of a `model_type`.
 pub(crate) fn named(model_type: &str) -> Option<&'static dyn Family> {
-    FAMILIES.into_iter().find(|family| family.model_type() == model_type)
+    FAMILIES.iter().copied().find(|family| family.model_type() == model_type)
 }
 
 #[cfg(test)]
@@ -61,7 +68,7 @@ mod tests {
 
     #[test]
     fn every_family_is_found_by_a_name_of_its_own() {
-        for family in FAMILIES {
+        for &family in FAMILIES {
             let found = named(family.model_type()).unwrap();
             assert!(std::ptr::addr_eq(found, family), "{}", family.model_type());
         }

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::config::{ModelConfig, RotaryConfig, RotaryScaling};
+use crate::config::{Llama3, ModelConfig, RotaryConfig, RotaryScaling, Yarn};
 use crate::error::LoadError;
 use crate::json::Keys;
 
@@ -21,25 +21,67 @@ pub(super) fn read(keys: &Keys, default_theta: f64) -> Result<RotaryConfig, Load
         Some(nested) => nested.number_or("rope_theta", outer_theta)?,
         None => outer_theta,
     };
-    let scaling = scaling.map_or(Ok(None), |scaling| read_scaling(&scaling))?;
+    let max_positions = keys.positions_or_none("max_position_embeddings")?;
+    let scaling = scaling.map_or(Ok(None), |scaling| read_scaling(&scaling, max_positions))?;
     Ok(RotaryConfig { theta, scaling, interleaved: false })
 }
 
-fn read_scaling(keys: &Keys) -> Result<Option<RotaryScaling>, LoadError> {
+/// `max_positions` is what the model is for, where it says so.
+pub(super) fn read_scaling(
+    keys: &Keys,
+    max_positions: Option<i64>,
+) -> Result<Option<RotaryScaling>, LoadError> {
     let kind = match keys.text_or_none("rope_type")? {
         Some(kind) => Some(kind),
         None => keys.text_or_none("type")?,
     };
-    match kind {
-        None | Some("default") => Ok(None),
-        Some("llama3") => Ok(Some(RotaryScaling {
+    Ok(match kind {
+        None | Some("default") => None,
+        Some("linear") => Some(RotaryScaling::Linear { factor: positive(keys, "factor")? }),
+        Some("llama3") => Some(RotaryScaling::Llama3(Llama3 {
             factor: keys.number("factor")?,
             low_frequency_factor: keys.number("low_freq_factor")?,
             high_frequency_factor: keys.number("high_freq_factor")?,
             original_positions: keys.number("original_max_position_embeddings")?,
         })),
-        Some(other) => Err(keys.bad("rope_type", other, "only default and llama3 are supported")),
-    }
+        Some("yarn") => Some(RotaryScaling::Yarn(read_yarn(keys, max_positions)?)),
+        Some(other) => {
+            let problem = "only default, linear, llama3 and yarn are supported";
+            return Err(keys.bad("rope_type", other, problem));
+        }
+    })
+}
+
+/// What is left out follows from the rest as in transformers: positions of the pre-training are all,
+/// the factor is their ratio, and the attention factor is the paper's.
+fn read_yarn(keys: &Keys, max_positions: Option<i64>) -> Result<Yarn, LoadError> {
+    let all = max_positions.map(|count| count as f64);
+    let original_positions = match (keys.is_there("original_max_position_embeddings"), all) {
+        (false, Some(all)) => all,
+        _ => positive(keys, "original_max_position_embeddings")?,
+    };
+    let factor = match (keys.is_there("factor"), all) {
+        (false, Some(all)) => all / original_positions,
+        _ => positive(keys, "factor")?,
+    };
+    let scale = |weight: f64| if factor > 1.0 { 0.1 * weight * factor.ln() + 1.0 } else { 1.0 };
+    let weights = [keys.number_or("mscale", 0.0)?, keys.number_or("mscale_all_dim", 0.0)?];
+    let has_weights = weights.iter().all(|weight| weight.abs() > 0.0);
+    let suggested = if has_weights { scale(weights[0]) / scale(weights[1]) } else { scale(1.0) };
+    let or = |key, default| if keys.is_there(key) { positive(keys, key) } else { Ok(default) };
+    Ok(Yarn {
+        factor,
+        attention_factor: or("attention_factor", suggested)?,
+        fast: or("beta_fast", 32.0)?,
+        slow: or("beta_slow", 1.0)?,
+        original_positions,
+        is_truncated: keys.flag_or("truncate", true)?,
+    })
+}
+
+fn positive(keys: &Keys, key: &'static str) -> Result<f64, LoadError> {
+    let found = keys.number(key)?;
+    if found > 0.0 { Ok(found) } else { Err(keys.bad(key, found, "a number above 0 is needed")) }
 }
 
 /// Both spellings, so that transformers 4 (and vLLM builds on it) and 5 read the same numbers.
@@ -60,14 +102,80 @@ fn parameters(rotation: &RotaryConfig) -> Value {
 }
 
 fn scaling(rotation: &RotaryConfig) -> Value {
+    let positions = |count: f64| count as i64;
     match rotation.scaling {
         None => json!({"rope_type": "default"}),
-        Some(scaling) => json!({
+        Some(RotaryScaling::Linear { factor }) => json!({"rope_type": "linear", "factor": factor}),
+        Some(RotaryScaling::Llama3(llama3)) => json!({
             "rope_type": "llama3",
-            "factor": scaling.factor,
-            "low_freq_factor": scaling.low_frequency_factor,
-            "high_freq_factor": scaling.high_frequency_factor,
-            "original_max_position_embeddings": scaling.original_positions as i64,
+            "factor": llama3.factor,
+            "low_freq_factor": llama3.low_frequency_factor,
+            "high_freq_factor": llama3.high_frequency_factor,
+            "original_max_position_embeddings": positions(llama3.original_positions),
         }),
+        Some(RotaryScaling::Yarn(yarn)) => json!({
+            "rope_type": "yarn",
+            "factor": yarn.factor,
+            "attention_factor": yarn.attention_factor,
+            "beta_fast": yarn.fast,
+            "beta_slow": yarn.slow,
+            "original_max_position_embeddings": positions(yarn.original_positions),
+            "truncate": yarn.is_truncated,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn read_from(value: &Value) -> Result<RotaryConfig, LoadError> {
+        read(&Keys::new(value.as_object().unwrap(), Path::new("config.json")), 10_000.0)
+    }
+
+    fn yarn(value: &Value) -> Yarn {
+        match read_from(value).unwrap().scaling {
+            Some(RotaryScaling::Yarn(yarn)) => yarn,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// As the Qwen 2.5 and Qwen 3 cards tell their users to write it.
+    #[test]
+    fn yarn_is_read_as_model_cards_spell_it_and_the_rest_follows_from_the_paper() {
+        let old = json!({"max_position_embeddings": 32768, "rope_theta": 1e6,
+            "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}});
+        let found = yarn(&old);
+        assert!((found.attention_factor - (0.1 * 4_f64.ln() + 1.0)).abs() < 1e-12);
+        let [fast, slow] = [found.fast, found.slow];
+        assert!((fast - 32.0).abs() + (slow - 1.0).abs() < 1e-12 && found.is_truncated);
+        let new = json!({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0,
+            "original_max_position_embeddings": 32768}});
+        assert_eq!(read_from(&old).unwrap(), read_from(&new).unwrap());
+        let short = json!({"max_position_embeddings": 131_072,
+            "rope_scaling": {"type": "yarn", "original_max_position_embeddings": 32768}});
+        assert!((yarn(&short).factor - 4.0).abs() < 1e-12, "the ratio of the positions");
+        let weighted = json!({"rope_scaling": {"type": "yarn", "factor": 40.0, "mscale": 1.0,
+            "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096}});
+        assert!((yarn(&weighted).attention_factor - 1.0).abs() < 1e-12, "DeepSeek's weights");
+    }
+
+    #[test]
+    fn scalings_that_make_no_sense_are_refused_by_their_key() {
+        for (key, scaling) in [
+            ("factor", json!({"type": "yarn", "original_max_position_embeddings": 64})),
+            (
+                "factor",
+                json!({"type": "yarn", "factor": 0, "original_max_position_embeddings": 64}),
+            ),
+            ("original_max_position_embeddings", json!({"type": "yarn", "factor": 2.0})),
+            ("factor", json!({"type": "linear"})),
+            ("rope_type", json!({"type": "dynamic", "factor": 2.0})),
+        ] {
+            let said = read_from(&json!({"rope_scaling": scaling})).unwrap_err().to_string();
+            assert!(said.contains(key) && said.contains("config.json"), "{key}: {said}");
+        }
     }
 }

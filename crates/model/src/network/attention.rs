@@ -7,13 +7,14 @@
 //! sequences of similar length are laid out as one, padded at their ends: causality hides the
 //! padding from every real token. Equal lengths need no copy at all.
 //!
-//! Chunked attention is attention over shorter sequences: chunks are cut and treated alike.
+//! Chunked attention is attention over shorter sequences: chunks are cut and treated alike. A window
+//! is an argument of flash attention, and on the CPU a mask, where a sequence is longer than it.
 
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::config::Span;
 use scalerl_torch::ops::{Angles, reorder};
-use scalerl_torch::shim;
+use scalerl_torch::shim::{self, PackedStarts};
 
 /// Queries [n, heads, width], keys and values [n, kv_heads, width], rotated already.
 pub struct Heads {
@@ -55,8 +56,9 @@ impl PackedAttention {
                 continue;
             }
             let plan = match span {
-                Span::Full => Plan::new(lengths, device)?,
-                Span::Chunk(size) => Plan::new(&chunks(lengths, size), device)?,
+                Span::Full => Plan::new(lengths, None, device)?,
+                Span::Chunk(size) => Plan::new(&chunks(lengths, size), None, device)?,
+                Span::Window(size) => Plan::new(lengths, Some(size), device)?,
             };
             plans.push((span, plan));
         }
@@ -81,18 +83,36 @@ fn chunks(lengths: &[i64], size: i64) -> Vec<i64> {
 /// How the sequences of one span are laid out.
 enum Plan {
     /// All of one length: a view.
-    Equal { count: i64, length: i64 },
-    /// CUDA: cumulative starts.
-    Flash { starts: Tensor, longest: i64 },
+    Equal(Rectangle),
+    /// CUDA.
+    Flash(PackedStarts),
     /// CPU: rectangles of similar lengths.
-    Rectangles { shapes: Vec<(i64, i64)>, layout: Tensor, back: Tensor, padding: Option<Tensor> },
+    Rectangles { shapes: Vec<Rectangle>, layout: Tensor, back: Tensor, padding: Option<Tensor> },
+}
+
+/// `count` sequences of one length.
+struct Rectangle {
+    count: i64,
+    length: i64,
+    /// [length, length], true where a query sees a key; `None`: everything up to itself.
+    mask: Option<Tensor>,
+}
+
+impl Rectangle {
+    fn new(count: i64, length: i64, window: Option<i64>) -> Result<Self, TchError> {
+        let mask = window.filter(|size| length > *size).map(|size| {
+            let all = Tensor::f_ones([length, length], (Kind::Bool, Device::Cpu))?;
+            all.f_tril(0)?.f_triu(1 - size)
+        });
+        Ok(Self { count, length, mask: mask.transpose()? })
+    }
 }
 
 /// A rectangle takes sequences down to this share of its longest.
 const SIMILAR: f64 = 0.8;
 
 impl Plan {
-    fn new(lengths: &[i64], device: Device) -> Result<Self, TchError> {
+    fn new(lengths: &[i64], window: Option<i64>, device: Device) -> Result<Self, TchError> {
         let longest = lengths.iter().copied().max().unwrap_or(0);
         if device != Device::Cpu {
             let mut total = 0;
@@ -102,22 +122,23 @@ impl Plan {
                 total
             }));
             let starts = Tensor::f_from_slice(&starts)?.f_to_device(device)?;
-            return Ok(Self::Flash { starts, longest });
+            return Ok(Self::Flash(PackedStarts { starts, longest, window }));
         }
         if lengths.iter().all(|length| *length == longest) {
-            return Ok(Self::Equal { count: lengths.len() as i64, length: longest });
+            return Ok(Self::Equal(Rectangle::new(lengths.len() as i64, longest, window)?));
         }
-        Self::rectangles(lengths)
+        Self::rectangles(lengths, window)
     }
 
-    fn rectangles(lengths: &[i64]) -> Result<Self, TchError> {
+    fn rectangles(lengths: &[i64], window: Option<i64>) -> Result<Self, TchError> {
         let mut starts = vec![0];
         for length in lengths {
             starts.push(starts[starts.len() - 1] + length);
         }
         let mut order: Vec<usize> = (0..lengths.len()).collect();
         order.sort_by_key(|&index| (std::cmp::Reverse(lengths[index]), index));
-        let (mut shapes, mut layout, mut padding) = (Vec::new(), Vec::new(), Vec::new());
+        let mut shapes: Vec<(i64, i64)> = Vec::new();
+        let (mut layout, mut padding) = (Vec::new(), Vec::new());
         let mut back = vec![0_i64; starts[lengths.len()] as usize];
         for group in order.chunk_by(|&a, &b| lengths[a] == lengths[b]).collect::<Vec<_>>() {
             let length = lengths[group[0]];
@@ -145,8 +166,9 @@ impl Plan {
             }
         }
         let padding = (!padding.is_empty()).then(|| Tensor::f_from_slice(&padding)).transpose()?;
+        let shape = |(count, length)| Rectangle::new(count, length, window);
         Ok(Self::Rectangles {
-            shapes,
+            shapes: shapes.into_iter().map(shape).collect::<Result<_, _>>()?,
             layout: Tensor::f_from_slice(&layout)?,
             back: Tensor::f_from_slice(&back)?,
             padding,
@@ -155,28 +177,29 @@ impl Plan {
 
     fn attend(&self, heads: &Heads) -> Result<Tensor, TchError> {
         match self {
-            Self::Equal { count, length } => rectangle(heads, *count, *length),
-            Self::Flash { starts, longest } => {
+            Self::Equal(shape) => rectangle(heads, shape),
+            Self::Flash(packed) => {
                 let (q, k, v) = (&heads.q, &heads.k, &heads.v);
                 if q.kind() == Kind::Float {
                     return flash_in_bf16_is_refused();
                 }
                 let scale = 1.0 / (q.size()[2] as f64).sqrt();
-                shim::flash_varlen([q, k, v], starts, *longest, scale)
+                shim::flash_varlen([q, k, v], packed, scale)
             }
             Self::Rectangles { shapes, layout, back, padding } => {
                 let padding = padding.as_ref();
                 let lay = |x: &Tensor| reorder(x, layout, back, (padding, None));
                 let all = Heads { q: lay(&heads.q)?, k: lay(&heads.k)?, v: lay(&heads.v)? };
-                let sizes: Vec<i64> = shapes.iter().map(|(count, length)| count * length).collect();
+                let sizes: Vec<i64> =
+                    shapes.iter().map(|shape| shape.count * shape.length).collect();
                 let [q, k, v] =
                     [&all.q, &all.k, &all.v].map(|x| x.f_split_with_sizes(&sizes[..], 0));
                 let (q, k, v) = (q?, k?, v?);
                 let mut parts = Vec::with_capacity(shapes.len());
-                for (index, &(count, length)) in shapes.iter().enumerate() {
+                for (index, shape) in shapes.iter().enumerate() {
                     let part = |list: &[Tensor]| list[index].shallow_clone();
                     let heads = Heads { q: part(&q), k: part(&k), v: part(&v) };
-                    parts.push(rectangle(&heads, count, length)?);
+                    parts.push(rectangle(&heads, shape)?);
                 }
                 reorder(&Tensor::f_cat(&parts, 0)?, back, layout, (None, padding))
             }
@@ -190,8 +213,8 @@ fn flash_in_bf16_is_refused() -> Result<Tensor, TchError> {
     ))
 }
 
-/// `count` sequences of one length.
-fn rectangle(heads: &Heads, count: i64, length: i64) -> Result<Tensor, TchError> {
+fn rectangle(heads: &Heads, shape: &Rectangle) -> Result<Tensor, TchError> {
+    let (count, length) = (shape.count, shape.length);
     let shaped = |x: &Tensor| -> Result<Tensor, TchError> {
         let (_, h, d) = x.size3()?;
         x.f_view([count, length, h, d])?.f_transpose(1, 2)
@@ -202,9 +225,9 @@ fn rectangle(heads: &Heads, count: i64, length: i64) -> Result<Tensor, TchError>
         &q,
         &k,
         &v,
-        None::<&Tensor>,
+        shape.mask.as_ref(),
         0.0,
-        true,
+        shape.mask.is_none(),
         None,
         is_grouped,
     )?;
@@ -221,11 +244,29 @@ mod tests {
         assert_eq!(chunks(&[5, 2, 8], 4), [4, 1, 2, 4, 4]);
     }
 
-    /// One sequence at a time is the definition; a packed batch must not differ from it.
+    /// The definition, one sequence at a time: each query weighs the keys that its span lets it see.
+    fn definition(heads: &Heads, span: Span) -> Tensor {
+        let (length, h, d) = heads.q.size3().unwrap();
+        let group = h / heads.k.size()[1];
+        let wide = |x: &Tensor| x.repeat_interleave_self_int(group, 1, None).transpose(0, 1);
+        let scores = heads.q.transpose(0, 1).matmul(&wide(&heads.k).transpose(1, 2));
+        let is_seen = |query: i64, key: i64| (span.first_seen(query)..=query).contains(&key);
+        let mask: Vec<bool> = (0..length)
+            .flat_map(|query| (0..length).map(move |key| !is_seen(query, key)))
+            .collect();
+        let mask = Tensor::from_slice(&mask).view([length, length]);
+        let scores = (scores / (d as f64).sqrt()).masked_fill(&mask, f64::NEG_INFINITY);
+        scores.softmax(-1, Kind::Float).matmul(&wide(&heads.v)).transpose(0, 1).contiguous()
+    }
+
+    /// A packed batch must not differ from the definition, whatever its layers may see.
     #[test]
     fn packing_changes_nothing_for_any_mix_of_lengths() {
         tch::manual_seed(1);
-        for lengths in [vec![4, 4, 4], vec![9, 1, 8, 3, 9], vec![1], vec![17, 16, 2, 2]] {
+        let batches = [vec![4, 4, 4], vec![9, 1, 8, 3, 9], vec![1], vec![17, 16, 2, 2]];
+        let spans =
+            [Span::Full, Span::Chunk(5), Span::Window(3), Span::Window(1), Span::Window(40)];
+        for (lengths, span) in batches.iter().flat_map(|batch| spans.map(|span| (batch, span))) {
             let n: i64 = lengths.iter().sum();
             let make = |h: i64| {
                 Tensor::randn([n, h, 8], (Kind::Float, Device::Cpu)).set_requires_grad(true)
@@ -241,8 +282,8 @@ mod tests {
                     grad
                 })
             };
-            let plan = PackedAttention::new(&lengths, &[Span::Full], Device::Cpu).unwrap();
-            let packed = plan.attend(0, Span::Full, &heads).unwrap();
+            let plan = PackedAttention::new(lengths, &[span], Device::Cpu).unwrap();
+            let packed = plan.attend(0, span, &heads).unwrap();
             let packed_grads = gradients(&packed);
             let mut at = 0;
             let alone: Vec<Tensor> = lengths
@@ -251,13 +292,16 @@ mod tests {
                     let cut = |x: &Tensor| x.narrow(0, at, length);
                     let one = Heads { q: cut(&heads.q), k: cut(&heads.k), v: cut(&heads.v) };
                     at += length;
-                    rectangle(&one, 1, length).unwrap()
+                    definition(&one, span)
                 })
                 .collect();
             let alone = Tensor::cat(&alone, 0);
-            assert!(packed.allclose(&alone, 1e-5, 1e-6, false), "{lengths:?}");
+            assert!(packed.allclose(&alone, 1e-5, 1e-6, false), "{lengths:?} {span:?}");
             for (packed, alone) in packed_grads.iter().zip(gradients(&alone)) {
-                assert!(packed.allclose(&alone, 1e-4, 1e-5, false), "gradients of {lengths:?}");
+                assert!(
+                    packed.allclose(&alone, 1e-4, 1e-5, false),
+                    "gradients of {lengths:?} {span:?}"
+                );
             }
         }
     }

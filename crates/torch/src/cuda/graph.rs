@@ -24,6 +24,7 @@ unsafe extern "C" {
         k_starts: *mut C_tensor,
         q_longest: i64,
         k_longest: i64,
+        window: i64,
         scale: f64,
         out: *mut *mut C_tensor,
     ) -> c_int;
@@ -111,8 +112,13 @@ pub struct ChunkStarts {
     pub longest: [i64; 2],
 }
 
-/// Causal flash attention where each sequence's queries are its last tokens.
-pub fn flash_chunks([q, k, v]: [&Tensor; 3], starts: &ChunkStarts) -> Result<Tensor, TchError> {
+/// Causal flash attention where each sequence's queries are its last tokens; `window` is how many
+/// tokens a query sees, itself among them.
+pub fn flash_chunks(
+    [q, k, v]: [&Tensor; 3],
+    starts: &ChunkStarts,
+    window: Option<i64>,
+) -> Result<Tensor, TchError> {
     let scale = 1.0 / (q.size()[2] as f64).sqrt();
     let handle = |tensor: &Tensor| tensor.as_ptr().cast_mut();
     let mut out = std::ptr::null_mut();
@@ -126,6 +132,7 @@ pub fn flash_chunks([q, k, v]: [&Tensor; 3], starts: &ChunkStarts) -> Result<Ten
             handle(&starts.keys),
             starts.longest[0],
             starts.longest[1],
+            window.unwrap_or(0),
             scale,
             &raw mut out,
         )
