@@ -162,7 +162,9 @@ impl<'a> Supervisor<'a> {
         }
         let is_interrupt = signal == signal_hook::consts::SIGINT as usize;
         let signal = if is_interrupt { Signal::INT } else { Signal::TERM };
-        for running in &self.children {
+        // A run that the race has asked already would take a second signal for impatience.
+        let is_first = self.passed_on == 1;
+        for running in self.children.iter().filter(|one| !(is_first && one.is_pausing)) {
             running.send(signal);
         }
     }
@@ -191,7 +193,10 @@ impl<'a> Supervisor<'a> {
             if race.is_to_pause(&running.job, others_wait)? {
                 running.is_pausing = true;
                 running.send(Signal::INT);
-                break;
+                // One place is enough for the one that waits.
+                if others_wait {
+                    break;
+                }
             }
         }
         Ok(())
