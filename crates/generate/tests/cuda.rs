@@ -22,7 +22,7 @@ use scalerl_torch::ops::{Angles, rms_norm, rotate, swiglu};
 use scalerl_torch::tch::{Device, Kind, Tensor};
 use scalerl_torch::{cuda, device};
 
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 10] = [
     "llama",
     "llama_untied",
     "qwen2",
@@ -32,6 +32,7 @@ const NAMES: [&str; 9] = [
     "qwen2_yarn",
     "qwen3_yarn",
     "mistral",
+    "gemma3_text",
 ];
 
 #[expect(clippy::print_stdout, reason = "a skipped test says so")]

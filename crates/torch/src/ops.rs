@@ -1,4 +1,4 @@
-//! The element-wise operations of a layer, fused where that pays: RMSNorm, rotation, SwiGLU.
+//! The element-wise operations of a layer, fused where that pays: RMSNorm, rotation, SwiGLU, GEGLU.
 //!
 //! Each has one formula in torch operations, which works for every kind of number and device, a
 //! fused float32 loop for the CPU (`shim/fused.cpp`) and a fused bf16 kernel for CUDA (`cuda`).
@@ -136,6 +136,12 @@ pub fn swiglu(x: &Tensor) -> Result<Tensor, TchError> {
     attach(y, &[x], move |grad| {
         Ok(vec![Some(fused::gate_backward(&grad.f_contiguous()?, &input)?)])
     })
+}
+
+/// gelu(gate) * up by GELU's tanh formula, where `x` [n, 2 f] holds gate and up side by side.
+pub fn geglu(x: &Tensor) -> Result<Tensor, TchError> {
+    let parts = x.f_chunk(2, -1)?;
+    parts[0].f_gelu("tanh")?.f_mul(&parts[1])
 }
 
 /// Rows of `x` in another order, where `order` has no row twice and `inverse` undoes it.
