@@ -220,6 +220,30 @@ mod tests {
         }
     }
 
+    /// u · ½ g (1 + tanh(√(2/π) (g + 0.044715 g³))), and its derivatives by differences.
+    #[test]
+    fn the_gelu_gate_is_its_formula() {
+        let formula = |g: f64, u: f64| {
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (g + 0.044_715 * g.powi(3));
+            u * 0.5 * g * (1.0 + inner.tanh())
+        };
+        for seed in 0..20 {
+            let x = random(&[1, 2], seed).to_kind(Kind::Double) * 3.0;
+            let x = x.set_requires_grad(true);
+            let [g, u] = [0, 1].map(|at| x.double_value(&[0, at]));
+            let y = geglu(&x).unwrap();
+            assert!((y.double_value(&[0, 0]) - formula(g, u)).abs() < 1e-9, "{g} {u}");
+            y.backward();
+            let step = 1e-6;
+            let by_g = (formula(g + step, u) - formula(g - step, u)) / (2.0 * step);
+            let by_u = formula(g, u + step) - formula(g, u - step);
+            for (at, expected) in [(0, by_g), (1, by_u / (2.0 * step))] {
+                let found = x.grad().double_value(&[0, at]);
+                assert!((found - expected).abs() < 1e-6, "{g} {u}: {found} {expected}");
+            }
+        }
+    }
+
     #[test]
     fn a_failing_backward_is_an_error_and_no_crash() {
         let x = random(&[4], 6).set_requires_grad(true);
