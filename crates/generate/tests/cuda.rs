@@ -22,7 +22,7 @@ use scalerl_torch::ops::{Angles, rms_norm, rotate, swiglu};
 use scalerl_torch::tch::{Device, Kind, Tensor};
 use scalerl_torch::{cuda, device};
 
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 10] = [
     "llama",
     "llama_untied",
     "qwen2",
@@ -32,6 +32,7 @@ const NAMES: [&str; 9] = [
     "qwen2_yarn",
     "qwen3_yarn",
     "mistral",
+    "gemma3_text",
 ];
 
 #[expect(clippy::print_stdout, reason = "a skipped test says so")]
@@ -273,6 +274,15 @@ fn generation_follows_the_trainer_whoever_joins_leaves_or_is_interrupted() {
     let mut windows = dense.clone();
     windows.layers[0].span = Span::Window(50);
     follows_the_trainer(&windows, 0.2, on);
+    // Two rotations, norms of heads, scaled queries and embeddings, heads as wide as Gemma's.
+    let gemma = serde_json::json!({
+        "model_type": "gemma3_text", "vocab_size": 1000, "hidden_size": 256,
+        "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 4,
+        "num_key_value_heads": 1, "head_dim": 256, "query_pre_attn_scalar": 200,
+        "sliding_window": 50, "sliding_window_pattern": 2, "tie_word_embeddings": false,
+    });
+    let gemma = ModelConfig::from_json(gemma, Path::new("config.json")).unwrap();
+    follows_the_trainer(&gemma, 0.5, on);
 }
 
 #[expect(clippy::print_stdout, reason = "how far apart they are is worth reading")]

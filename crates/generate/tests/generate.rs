@@ -30,7 +30,7 @@ fn config(kind: &str) -> ModelConfig {
         // Large enough that distributions are far from flat and depend on the context.
         "initializer_range": 0.3, "max_position_embeddings": 4096,
         "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
-        "sliding_window": 21,
+        "sliding_window": 21, "sliding_window_pattern": 3, "query_pre_attn_scalar": 12,
     });
     if kind == "qwen2" {
         value["rope_scaling"] = json!({"type": "yarn", "factor": 4.0,
@@ -106,7 +106,7 @@ fn trainer_logprobs(model: &Model, prompt: &[i64], completion: &Completion) -> V
 
 #[test]
 fn log_probs_equal_the_trainers_under_paging_pressure_interruptions_and_mixed_lengths() {
-    for kind in ["llama", "qwen2", "qwen3", "qwen3_moe", "mistral"] {
+    for kind in ["llama", "qwen2", "qwen3", "qwen3_moe", "mistral", "gemma3_text"] {
         let mut generator = Generator::new(model(kind, 1), options(640, 12)).unwrap();
         let judge = model(kind, 1);
         let mut dice = Dice(3);

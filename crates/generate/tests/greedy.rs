@@ -11,7 +11,7 @@ use scalerl_model::folder::Model;
 use scalerl_model::tensor_file::read_tensors;
 use scalerl_torch::tch::{Device, Kind, Tensor};
 
-const NAMES: [&str; 3] = ["qwen2_yarn", "qwen3_yarn", "mistral"];
+const NAMES: [&str; 4] = ["qwen2_yarn", "qwen3_yarn", "mistral", "gemma3_text"];
 
 #[test]
 fn greedy_continuations_are_those_of_transformers() {

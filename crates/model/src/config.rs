@@ -113,6 +113,23 @@ pub struct QueryGrowth {
     pub scale: f64,
 }
 
+/// What the learned weight of a norm is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NormWeight {
+    /// The factor itself.
+    Plain,
+    /// What is added to one (Gemma).
+    OnePlus,
+}
+
+/// The function in the gate of a dense feed-forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activation {
+    Silu,
+    /// GELU by its tanh formula.
+    GeluTanh,
+}
+
 /// How a router turns scores into weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gate {
@@ -139,6 +156,8 @@ pub struct LayerConfig {
     pub span: Span,
     pub query_key_norm: QueryKeyNorm,
     pub query_growth: Option<QueryGrowth>,
+    /// Queries are multiplied by this, beside the usual root of the head's width.
+    pub query_scale: Option<f64>,
     pub feed_forward: FeedForward,
 }
 
@@ -155,7 +174,11 @@ pub enum ExpertTensors {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TensorNames {
     pub attention_norm: &'static str,
+    /// On what attention made, before it is added; not every family has it.
+    pub attention_output_norm: Option<&'static str>,
     pub mlp_norm: &'static str,
+    /// The same of the feed-forward.
+    pub mlp_output_norm: Option<&'static str>,
     pub feed_forward: &'static str,
     pub router: &'static str,
     pub experts: ExpertTensors,
@@ -166,7 +189,9 @@ impl Default for TensorNames {
     fn default() -> Self {
         Self {
             attention_norm: "input_layernorm",
+            attention_output_norm: None,
             mlp_norm: "post_attention_layernorm",
+            mlp_output_norm: None,
             feed_forward: "mlp",
             router: "gate",
             experts: ExpertTensors::Apart,
@@ -188,6 +213,10 @@ pub struct ModelConfig {
     pub head_width: i64,
     pub max_positions: i64,
     pub norm_epsilon: f64,
+    pub norm_weight: NormWeight,
+    /// Embeddings are multiplied by this.
+    pub embedding_scale: Option<f64>,
+    pub activation: Activation,
     pub has_qkv_bias: bool,
     pub has_output_bias: bool,
     pub has_mlp_bias: bool,

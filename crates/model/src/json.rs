@@ -119,6 +119,20 @@ impl<'a> Keys<'a> {
         Ok(self.number_or_none(key)?.unwrap_or(default))
     }
 
+    /// A number above 0.
+    pub(crate) fn positive(&self, key: &'static str) -> Result<f64, LoadError> {
+        let found = self.number(key)?;
+        if found > 0.0 {
+            Ok(found)
+        } else {
+            Err(self.bad(key, found, "a number above 0 is needed"))
+        }
+    }
+
+    pub(crate) fn positive_or(&self, key: &'static str, default: f64) -> Result<f64, LoadError> {
+        if self.is_there(key) { self.positive(key) } else { Ok(default) }
+    }
+
     pub(crate) fn flag_or(&self, key: &'static str, default: bool) -> Result<bool, LoadError> {
         let Some(value) = self.get(key) else { return Ok(default) };
         value.as_bool().ok_or_else(|| self.bad(key, value, "true or false is needed"))
@@ -131,6 +145,18 @@ impl<'a> Keys<'a> {
 
     pub(crate) fn text(&self, key: &'static str) -> Result<&'a str, LoadError> {
         self.need(key, self.text_or_none(key)?)
+    }
+
+    /// A list of strings.
+    pub(crate) fn texts_or_none(
+        &self,
+        key: &'static str,
+    ) -> Result<Option<Vec<&'a str>>, LoadError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let parsed = value
+            .as_array()
+            .and_then(|items| items.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
+        parsed.map(Some).ok_or_else(|| self.bad(key, value, "a list of strings is needed"))
     }
 
     pub(crate) fn object_or_none(&self, key: &'static str) -> Result<Option<Self>, LoadError> {

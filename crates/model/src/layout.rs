@@ -4,7 +4,7 @@
 //! larger products. A [`Parameter`] lists its [`Source`]s in row order, so reading is stacking
 //! rows, saving is cutting them apart again, and both follow from this one table.
 
-use crate::config::{ExpertTensors, FeedForward, ModelConfig, QueryKeyNorm};
+use crate::config::{ExpertTensors, FeedForward, ModelConfig, NormWeight, QueryKeyNorm};
 
 /// How a parameter starts in a model made from nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +63,11 @@ impl Table<'_> {
     }
 
     fn norm(&mut self, name: &str, tensor: &str, width: i64) {
-        self.push(name.to_owned(), &[width], Start::Ones, vec![source(tensor, &[width])]);
+        let start = match self.config.norm_weight {
+            NormWeight::Plain => Start::Ones,
+            NormWeight::OnePlus => Start::Zeros,
+        };
+        self.push(name.to_owned(), &[width], start, vec![source(tensor, &[width])]);
     }
 
     /// Matrices stacked by rows, and their biases where there are any.
@@ -98,6 +102,10 @@ impl Table<'_> {
         }
         let output = [(format!("{attention}.o_proj"), c.width)];
         self.stacked(&format!("{ours}.output"), &output, queries, c.has_output_bias);
+        if let Some(name) = c.names.attention_output_norm {
+            let tensor = format!("{theirs}.{name}.weight");
+            self.norm(&format!("{ours}.attention_output_norm"), &tensor, c.width);
+        }
         self.norm(
             &format!("{ours}.mlp_norm"),
             &format!("{theirs}.{}.weight", c.names.mlp_norm),
@@ -132,6 +140,10 @@ impl Table<'_> {
                     self.mlp(&format!("{ours}.shared"), &theirs, shared, false);
                 }
             }
+        }
+        if let Some(name) = names.mlp_output_norm {
+            let tensor = format!("model.layers.{index}.{name}.weight");
+            self.norm(&format!("{ours}.mlp_output_norm"), &tensor, self.config.width);
         }
     }
 

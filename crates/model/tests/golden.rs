@@ -18,7 +18,7 @@ use scalerl_model::tensor_file::read_tensors;
 use scalerl_model::train::{AdamWConfig, ComputeKind, Learner, LearnerOptions, TrainingBatch};
 use scalerl_torch::tch::{Device, Kind, Tensor};
 
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 10] = [
     "llama",
     "llama_untied",
     "qwen2",
@@ -28,6 +28,7 @@ const NAMES: [&str; 9] = [
     "qwen2_yarn",
     "qwen3_yarn",
     "mistral",
+    "gemma3_text",
 ];
 const SEQUENCES: usize = 4;
 /// What models.py gave the entropy.

@@ -110,11 +110,13 @@ fn code_that_a_guide_quotes_stands_in_the_file_it_names() {
     for (name, page) in guides() {
         let mut lines = page.lines().peekable();
         while let Some(line) = lines.next() {
-            let path = line.strip_prefix("<!-- crates/").and_then(|rest| rest.strip_suffix(" -->"));
-            let Some(path) = path else { continue };
+            let path = line.strip_prefix("<!-- ").and_then(|rest| rest.strip_suffix(" -->"));
+            let is_source =
+                |path: &&str| path.starts_with("crates/") || path.starts_with("scripts/");
+            let Some(path) = path.filter(is_source) else { continue };
             assert!(lines.next().is_some_and(|fence| fence.starts_with("```")), "{name}: {path}");
             let quoted: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
-            let source = fs::read_to_string(repository().join("crates").join(path)).unwrap();
+            let source = fs::read_to_string(repository().join(path)).unwrap();
             assert!(
                 source.contains(&quoted.join("\n")),
                 "{name}: {path} has no\n{}",
@@ -123,5 +125,5 @@ fn code_that_a_guide_quotes_stands_in_the_file_it_names() {
             seen += 1;
         }
     }
-    assert!(seen >= 9, "only {seen} quotations were found");
+    assert!(seen >= 12, "only {seen} quotations were found");
 }

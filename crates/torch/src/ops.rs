@@ -1,4 +1,4 @@
-//! The element-wise operations of a layer, fused where that pays: RMSNorm, rotation, SwiGLU.
+//! The element-wise operations of a layer, fused where that pays: RMSNorm, rotation, SwiGLU, GEGLU.
 //!
 //! Each has one formula in torch operations, which works for every kind of number and device, a
 //! fused float32 loop for the CPU (`shim/fused.cpp`) and a fused bf16 kernel for CUDA (`cuda`).
@@ -138,6 +138,12 @@ pub fn swiglu(x: &Tensor) -> Result<Tensor, TchError> {
     })
 }
 
+/// gelu(gate) * up by GELU's tanh formula, where `x` [n, 2 f] holds gate and up side by side.
+pub fn geglu(x: &Tensor) -> Result<Tensor, TchError> {
+    let parts = x.f_chunk(2, -1)?;
+    parts[0].f_gelu("tanh")?.f_mul(&parts[1])
+}
+
 /// Rows of `x` in another order, where `order` has no row twice and `inverse` undoes it.
 ///
 /// `order` may be longer than `x`: places named in `blank` are zero, and pass no gradient back.
@@ -211,6 +217,30 @@ mod tests {
     fn the_fused_gate_is_the_gate() {
         for rows in [2, 333] {
             agree(&[random(&[rows, 80], 5)], |x| swiglu(&x[0]).unwrap());
+        }
+    }
+
+    /// u · ½ g (1 + tanh(√(2/π) (g + 0.044715 g³))), and its derivatives by differences.
+    #[test]
+    fn the_gelu_gate_is_its_formula() {
+        let formula = |g: f64, u: f64| {
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (g + 0.044_715 * g.powi(3));
+            u * 0.5 * g * (1.0 + inner.tanh())
+        };
+        for seed in 0..20 {
+            let x = random(&[1, 2], seed).to_kind(Kind::Double) * 3.0;
+            let x = x.set_requires_grad(true);
+            let [g, u] = [0, 1].map(|at| x.double_value(&[0, at]));
+            let y = geglu(&x).unwrap();
+            assert!((y.double_value(&[0, 0]) - formula(g, u)).abs() < 1e-9, "{g} {u}");
+            y.backward();
+            let step = 1e-6;
+            let by_g = (formula(g + step, u) - formula(g - step, u)) / (2.0 * step);
+            let by_u = formula(g, u + step) - formula(g, u - step);
+            for (at, expected) in [(0, by_g), (1, by_u / (2.0 * step))] {
+                let found = x.grad().double_value(&[0, at]);
+                assert!((found - expected).abs() < 1e-6, "{g} {u}: {found} {expected}");
+            }
         }
     }
 

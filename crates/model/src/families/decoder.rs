@@ -6,7 +6,8 @@ use serde_json::Map;
 
 use super::rotation;
 use crate::config::{
-    FeedForward, LayerConfig, ModelConfig, QueryKeyNorm, RotaryConfig, Span, TensorNames,
+    Activation, FeedForward, LayerConfig, ModelConfig, NormWeight, QueryKeyNorm, RotaryConfig,
+    Span, TensorNames,
 };
 use crate::error::LoadError;
 use crate::json::Keys;
@@ -17,11 +18,20 @@ pub(super) struct Defaults {
     pub(super) norm_epsilon: f64,
     pub(super) theta: f64,
     pub(super) max_positions: i64,
+    /// `None`: the width, shared out over the heads.
+    pub(super) head_width: Option<i64>,
+    pub(super) is_head_tied: bool,
 }
 
 impl Default for Defaults {
     fn default() -> Self {
-        Self { norm_epsilon: 1e-6, theta: 10_000.0, max_positions: 2048 }
+        Self {
+            norm_epsilon: 1e-6,
+            theta: 10_000.0,
+            max_positions: 2048,
+            head_width: None,
+            is_head_tied: false,
+        }
     }
 }
 
@@ -52,7 +62,7 @@ pub(super) fn shaped(
         let problem = format!("num_attention_heads ({heads}) is not a multiple of it");
         return Err(keys.bad("num_key_value_heads", kv_heads, problem));
     }
-    let head_width = keys.count_or("head_dim", width / heads)?;
+    let head_width = keys.count_or("head_dim", defaults.head_width.unwrap_or(width / heads))?;
     if head_width < 2 || head_width % 2 != 0 {
         return Err(keys.bad("head_dim", head_width, "rotary embedding needs an even width"));
     }
@@ -67,10 +77,13 @@ pub(super) fn shaped(
         head_width,
         max_positions: keys.positions_or("max_position_embeddings", defaults.max_positions)?,
         norm_epsilon: keys.number_or("rms_norm_eps", defaults.norm_epsilon)?,
+        norm_weight: NormWeight::Plain,
+        embedding_scale: None,
+        activation: Activation::Silu,
         has_qkv_bias: has_bias,
         has_output_bias: has_bias,
         has_mlp_bias: false,
-        is_head_tied: keys.flag_or("tie_word_embeddings", false)?,
+        is_head_tied: keys.flag_or("tie_word_embeddings", defaults.is_head_tied)?,
         initial_spread: keys.number_or("initializer_range", 0.02)?,
         layers,
         raw: Map::new(),
@@ -83,6 +96,7 @@ pub(super) fn plain(feed_forward: FeedForward, rotation: RotaryConfig) -> LayerC
         span: Span::Full,
         query_key_norm: QueryKeyNorm::None,
         query_growth: None,
+        query_scale: None,
         feed_forward,
     }
 }

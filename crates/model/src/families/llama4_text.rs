@@ -51,6 +51,7 @@ fn layers(keys: &Keys, defaults: &decoder::Defaults) -> Result<Vec<LayerConfig>,
             rotary: is_rotary.then_some(rotation),
             span: if is_rotary { Span::Chunk(chunk) } else { Span::Full },
             query_key_norm: norm,
+            query_scale: None,
             query_growth: (grows && !is_rotary).then_some(growth),
             feed_forward,
         }

@@ -8,6 +8,7 @@
 //! Not here: the network (`network`), which tensor goes where (`layout.rs`).
 
 mod decoder;
+mod gemma3_text;
 mod llama;
 mod llama4_text;
 mod mistral;
@@ -45,6 +46,7 @@ static FAMILIES: &[&dyn Family] = &[
     &qwen3_moe::Qwen3Moe,
     &llama4_text::Llama4Text,
     &mistral::Mistral,
+    &gemma3_text::Gemma3Text,
 ];
 
 /// The family of a config.json.

@@ -11,23 +11,37 @@ use crate::json::Keys;
 
 /// The rotation of all layers.
 pub(super) fn read(keys: &Keys, default_theta: f64) -> Result<RotaryConfig, LoadError> {
-    let nested = keys.object_or_none("rope_parameters")?;
-    let scaling = match &nested {
-        Some(nested) => Some(nested.clone()),
-        None => keys.object_or_none("rope_scaling")?,
+    let Some(nested) = keys.object_or_none("rope_parameters")? else {
+        return read_flat(keys, default_theta);
     };
-    let outer_theta = keys.number_or("rope_theta", default_theta)?;
-    let theta = match &nested {
-        Some(nested) => nested.number_or("rope_theta", outer_theta)?,
-        None => outer_theta,
-    };
+    let theta = keys.number_or("rope_theta", default_theta)?;
+    read_parameters(&nested, theta, keys.positions_or_none("max_position_embeddings")?)
+}
+
+/// As transformers 4 spells it.
+pub(super) fn read_flat(keys: &Keys, default_theta: f64) -> Result<RotaryConfig, LoadError> {
+    let plain = plain(keys.number_or("rope_theta", default_theta)?);
+    let Some(scaling) = keys.object_or_none("rope_scaling")? else { return Ok(plain) };
     let max_positions = keys.positions_or_none("max_position_embeddings")?;
-    let scaling = scaling.map_or(Ok(None), |scaling| read_scaling(&scaling, max_positions))?;
-    Ok(RotaryConfig { theta, scaling, interleaved: false })
+    Ok(RotaryConfig { scaling: read_scaling(&scaling, max_positions)?, ..plain })
+}
+
+/// The `rope_parameters` of transformers 5.
+pub(super) fn read_parameters(
+    keys: &Keys,
+    default_theta: f64,
+    max_positions: Option<i64>,
+) -> Result<RotaryConfig, LoadError> {
+    let scaling = read_scaling(keys, max_positions)?;
+    Ok(RotaryConfig { scaling, ..plain(keys.number_or("rope_theta", default_theta)?) })
+}
+
+pub(super) fn plain(theta: f64) -> RotaryConfig {
+    RotaryConfig { theta, scaling: None, interleaved: false }
 }
 
 /// `max_positions` is what the model is for, where it says so.
-pub(super) fn read_scaling(
+fn read_scaling(
     keys: &Keys,
     max_positions: Option<i64>,
 ) -> Result<Option<RotaryScaling>, LoadError> {
@@ -37,7 +51,7 @@ pub(super) fn read_scaling(
     };
     Ok(match kind {
         None | Some("default") => None,
-        Some("linear") => Some(RotaryScaling::Linear { factor: positive(keys, "factor")? }),
+        Some("linear") => Some(RotaryScaling::Linear { factor: keys.positive("factor")? }),
         Some("llama3") => Some(RotaryScaling::Llama3(Llama3 {
             factor: keys.number("factor")?,
             low_frequency_factor: keys.number("low_freq_factor")?,
@@ -58,44 +72,42 @@ fn read_yarn(keys: &Keys, max_positions: Option<i64>) -> Result<Yarn, LoadError>
     let all = max_positions.map(|count| count as f64);
     let original_positions = match (keys.is_there("original_max_position_embeddings"), all) {
         (false, Some(all)) => all,
-        _ => positive(keys, "original_max_position_embeddings")?,
+        _ => keys.positive("original_max_position_embeddings")?,
     };
     let factor = match (keys.is_there("factor"), all) {
         (false, Some(all)) => all / original_positions,
-        _ => positive(keys, "factor")?,
+        _ => keys.positive("factor")?,
     };
     let scale = |weight: f64| if factor > 1.0 { 0.1 * weight * factor.ln() + 1.0 } else { 1.0 };
     let weights = [keys.number_or("mscale", 0.0)?, keys.number_or("mscale_all_dim", 0.0)?];
     let has_weights = weights.iter().all(|weight| weight.abs() > 0.0);
     let suggested = if has_weights { scale(weights[0]) / scale(weights[1]) } else { scale(1.0) };
-    let or = |key, default| if keys.is_there(key) { positive(keys, key) } else { Ok(default) };
     Ok(Yarn {
         factor,
-        attention_factor: or("attention_factor", suggested)?,
-        fast: or("beta_fast", 32.0)?,
-        slow: or("beta_slow", 1.0)?,
+        attention_factor: keys.positive_or("attention_factor", suggested)?,
+        fast: keys.positive_or("beta_fast", 32.0)?,
+        slow: keys.positive_or("beta_slow", 1.0)?,
         original_positions,
         is_truncated: keys.flag_or("truncate", true)?,
     })
 }
 
-fn positive(keys: &Keys, key: &'static str) -> Result<f64, LoadError> {
-    let found = keys.number(key)?;
-    if found > 0.0 { Ok(found) } else { Err(keys.bad(key, found, "a number above 0 is needed")) }
-}
-
 /// Both spellings, so that transformers 4 (and vLLM builds on it) and 5 read the same numbers.
 pub(super) fn write(config: &ModelConfig, raw: &mut Map<String, Value>) {
     let Some(rotation) = config.layers.iter().find_map(|layer| layer.rotary) else { return };
-    if rotation.scaling.is_some() {
-        raw.insert("rope_scaling".into(), scaling(&rotation));
-    }
+    write_scaling(&rotation, raw);
     raw.insert("rope_theta".into(), json!(rotation.theta));
     raw.insert("rope_parameters".into(), parameters(&rotation));
 }
 
+pub(super) fn write_scaling(rotation: &RotaryConfig, raw: &mut Map<String, Value>) {
+    if rotation.scaling.is_some() {
+        raw.insert("rope_scaling".into(), scaling(rotation));
+    }
+}
+
 /// The spelling of transformers 5.
-fn parameters(rotation: &RotaryConfig) -> Value {
+pub(super) fn parameters(rotation: &RotaryConfig) -> Value {
     let mut parameters = scaling(rotation);
     parameters["rope_theta"] = json!(rotation.theta);
     parameters

@@ -4,8 +4,9 @@ use tch::{Kind, TchError, Tensor};
 
 use super::attention::{Attend, Heads};
 use super::experts::{ExpertLoad, Experts};
-use crate::config::{LayerConfig, ModelConfig, QueryKeyNorm, RotaryConfig};
-use scalerl_torch::ops::{Angles, rms_norm, rotate, swiglu, unit_norm};
+use super::norm::Norm;
+use crate::config::{Activation, LayerConfig, ModelConfig, QueryKeyNorm, RotaryConfig};
+use scalerl_torch::ops::{Angles, geglu, rotate, swiglu, unit_norm};
 
 /// Two products around a gate.
 pub(crate) struct Mlp {
@@ -13,11 +14,16 @@ pub(crate) struct Mlp {
     pub(crate) gate_up_bias: Option<Tensor>,
     pub(crate) down: Tensor,
     pub(crate) down_bias: Option<Tensor>,
+    activation: Activation,
 }
 
 impl Mlp {
     fn forward(&self, x: &Tensor, products: &dyn Multiply) -> Result<Tensor, TchError> {
-        let hidden = swiglu(&products.linear(x, &self.gate_up, self.gate_up_bias.as_ref())?)?;
+        let gate_up = products.linear(x, &self.gate_up, self.gate_up_bias.as_ref())?;
+        let hidden = match self.activation {
+            Activation::Silu => swiglu(&gate_up)?,
+            Activation::GeluTanh => geglu(&gate_up)?,
+        };
         products.linear(&hidden, &self.down, self.down_bias.as_ref())
     }
 }
@@ -36,15 +42,17 @@ pub(crate) struct Layer {
     pub(crate) heads: i64,
     pub(crate) kv_heads: i64,
     pub(crate) head_width: i64,
-    pub(crate) epsilon: f64,
-    pub(crate) attention_norm: Tensor,
+    epsilon: f64,
+    pub(crate) attention_norm: Norm,
     pub(crate) qkv: Tensor,
     pub(crate) qkv_bias: Option<Tensor>,
-    pub(crate) query_key_norms: Option<(Tensor, Tensor)>,
+    query_key_norms: Option<(Norm, Norm)>,
     pub(crate) output: Tensor,
     pub(crate) output_bias: Option<Tensor>,
-    pub(crate) mlp_norm: Tensor,
+    attention_output_norm: Option<Norm>,
+    pub(crate) mlp_norm: Norm,
     pub(crate) feed_forward: FeedForwardWeights,
+    mlp_output_norm: Option<Norm>,
 }
 
 /// What all layers of one forward pass share.
@@ -94,11 +102,15 @@ impl Layer {
         let need = |name: &str| {
             maybe(name).unwrap_or_else(|| panic!("layout has no parameter {}", prefix(name)))
         };
+        let (epsilon, kind) = (config.norm_epsilon, config.norm_weight);
+        let norm = |name: &str| Norm { weight: need(name), epsilon, kind };
+        let maybe_norm = |name: &str| maybe(name).map(|weight| Norm { weight, epsilon, kind });
         let mlp = |place: &str| Mlp {
             gate_up: need(&format!("{place}gate_up")),
             gate_up_bias: maybe(&format!("{place}gate_up_bias")),
             down: need(&format!("{place}down")),
             down_bias: maybe(&format!("{place}down_bias")),
+            activation: config.activation,
         };
         let layer = config.layers[index];
         let feed_forward = match layer.feed_forward {
@@ -124,14 +136,16 @@ impl Layer {
             kv_heads: config.kv_heads,
             head_width: config.head_width,
             epsilon: config.norm_epsilon,
-            attention_norm: need("attention_norm"),
+            attention_norm: norm("attention_norm"),
             qkv: need("qkv"),
             qkv_bias: maybe("qkv_bias"),
-            query_key_norms: maybe("query_norm").zip(maybe("key_norm")),
+            query_key_norms: maybe_norm("query_norm").zip(maybe_norm("key_norm")),
             output: need("output"),
             output_bias: maybe("output_bias"),
-            mlp_norm: need("mlp_norm"),
+            attention_output_norm: maybe_norm("attention_output_norm"),
+            mlp_norm: norm("mlp_norm"),
             feed_forward,
+            mlp_output_norm: maybe_norm("mlp_output_norm"),
         }
     }
 
@@ -141,36 +155,38 @@ impl Layer {
         x: &Tensor,
         context: &Context,
     ) -> Result<(Tensor, Option<ExpertLoad>), TchError> {
-        let normed = rms_norm(x, &self.attention_norm, self.epsilon)?;
+        let normed = self.attention_norm.forward(x)?;
         let x = x.f_add(&self.attend(&normed, context)?)?;
-        let normed = rms_norm(&x, &self.mlp_norm, self.epsilon)?;
+        let normed = self.mlp_norm.forward(&x)?;
         let (out, load) = self.feed_forward(&normed, context.products)?;
         Ok((x.f_add(&out)?, load))
     }
 
-    /// The attention half, without its norm and its addition.
+    /// The attention half, without its first norm and its addition.
     pub(crate) fn attend(&self, normed: &Tensor, context: &Context) -> Result<Tensor, TchError> {
         let mixed = self.mix(self.qkv(normed, context)?, context)?;
         let mixed = mixed.f_reshape([normed.size()[0], self.heads * self.head_width])?;
-        context.products.linear(&mixed, &self.output, self.output_bias.as_ref())
+        let out = context.products.linear(&mixed, &self.output, self.output_bias.as_ref())?;
+        normed_if(self.attention_output_norm.as_ref(), out)
     }
 
-    /// The other half, without its norm and its addition.
+    /// The other half, without its first norm and its addition.
     pub(crate) fn feed_forward(
         &self,
         normed: &Tensor,
         products: &dyn Multiply,
     ) -> Result<(Tensor, Option<ExpertLoad>), TchError> {
-        match &self.feed_forward {
-            FeedForwardWeights::Dense(mlp) => Ok((mlp.forward(normed, products)?, None)),
+        let (out, load) = match &self.feed_forward {
+            FeedForwardWeights::Dense(mlp) => (mlp.forward(normed, products)?, None),
             FeedForwardWeights::Experts { experts, shared } => {
                 let (mut out, load) = experts.forward(normed)?;
                 if let Some(shared) = shared {
                     out = out.f_add(&shared.forward(normed, products)?)?;
                 }
-                Ok((out, Some(load)))
+                (out, Some(load))
             }
-        }
+        };
+        Ok((normed_if(self.mlp_output_norm.as_ref(), out)?, load))
     }
 
     /// Queries, keys and values side by side, [n, heads + 2 kv_heads, width].
@@ -183,7 +199,8 @@ impl Layer {
         let (attention, span) = (context.attention, self.config.span);
         let is_only_rotated = self.query_key_norms.is_none()
             && self.config.query_key_norm != QueryKeyNorm::Unit
-            && self.config.query_growth.is_none();
+            && self.config.query_growth.is_none()
+            && self.config.query_scale.is_none();
         if is_only_rotated
             && let Some(rotation) = self.rotation
             && let Some(mixed) =
@@ -205,9 +222,7 @@ impl Layer {
         };
         if let Some((query_norm, key_norm)) = &self.query_key_norms {
             let [q, k, v] = split(&qkv)?;
-            let q = rms_norm(&q, query_norm, self.epsilon)?;
-            let k = rms_norm(&k, key_norm, self.epsilon)?;
-            qkv = Tensor::f_cat(&[q, k, v], 1)?;
+            qkv = Tensor::f_cat(&[query_norm.forward(&q)?, key_norm.forward(&k)?, v], 1)?;
         }
         if let Some(rotation) = self.rotation {
             qkv = rotate(&qkv, &context.angles[rotation], h + kv)?;
@@ -223,6 +238,16 @@ impl Layer {
             let scale = steps.f_log1p()?.f_mul_scalar(growth.scale)?.f_add_scalar(1.0)?;
             q = q.f_mul(&scale.f_view([n, 1, 1])?)?.f_to_kind(v.kind())?;
         }
+        if let Some(scale) = self.config.query_scale {
+            q = q.f_mul_scalar(scale)?;
+        }
         Ok(Heads { q, k, v })
+    }
+}
+
+fn normed_if(norm: Option<&Norm>, x: Tensor) -> Result<Tensor, TchError> {
+    match norm {
+        Some(norm) => norm.forward(&x),
+        None => Ok(x),
     }
 }

@@ -8,30 +8,33 @@
 mod attention;
 mod experts;
 mod layer;
+mod norm;
 mod rotary;
 
-use tch::{Device, TchError, Tensor};
+use tch::{Device, Kind, TchError, Tensor};
 
 pub use attention::{Attend, Heads, PackedAttention};
 pub use experts::ExpertLoad;
 pub use layer::{Context, Multiply, TorchProducts};
 use layer::{FeedForwardWeights, Layer};
+use norm::Norm;
 pub use rotary::Rotary;
 
 use crate::config::{ModelConfig, RotaryConfig, Span};
 use crate::layout::Parameter;
 use crate::packed::Packed;
-use scalerl_torch::ops::{Angles, add_rms_norm, rms_norm};
+use scalerl_torch::ops::Angles;
 use scalerl_torch::shim;
 
 /// A model that can run forward.
 pub struct Network {
     embedding: Tensor,
     layers: Vec<Layer>,
-    norm: Tensor,
+    norm: Norm,
     head: Tensor,
     rotary: Rotary,
-    epsilon: f64,
+    /// Embeddings are multiplied by this.
+    embedding_scale: Option<f64>,
     spans: Vec<Span>,
     width: i64,
 }
@@ -82,9 +85,13 @@ impl Network {
             layers: (0..config.layers.len())
                 .map(|index| Layer::new(config, index, &rotations, &weight))
                 .collect(),
-            norm: need("norm"),
+            norm: Norm {
+                weight: need("norm"),
+                epsilon: config.norm_epsilon,
+                kind: config.norm_weight,
+            },
             rotary: Rotary::new(&rotations, config.head_width, device)?,
-            epsilon: config.norm_epsilon,
+            embedding_scale: rounded(config.embedding_scale, embedding.kind())?,
             spans: config.layers.iter().map(|layer| layer.span).collect(),
             width: config.width,
             embedding,
@@ -135,19 +142,23 @@ impl Network {
         let mut x_nd = self.embed(tokens)?;
         let norm_of =
             |index: usize| self.layers.get(index).map_or(&self.norm, |layer| &layer.attention_norm);
-        let mut normed_nd = rms_norm(&x_nd, norm_of(0), self.epsilon)?;
+        let mut normed_nd = norm_of(0).forward(&x_nd)?;
         // The sums and norms of `forward`, each pair in one go.
         for (index, layer) in self.layers.iter().enumerate() {
             let mixed_nd = layer.attend(&normed_nd, context)?;
-            (x_nd, normed_nd) = add_rms_norm(&x_nd, &mixed_nd, &layer.mlp_norm, self.epsilon)?;
+            (x_nd, normed_nd) = layer.mlp_norm.after_sum(&x_nd, &mixed_nd)?;
             let (out_nd, _) = layer.feed_forward(&normed_nd, context.products)?;
-            (x_nd, normed_nd) = add_rms_norm(&x_nd, &out_nd, norm_of(index + 1), self.epsilon)?;
+            (x_nd, normed_nd) = norm_of(index + 1).after_sum(&x_nd, &out_nd)?;
         }
         Ok(normed_nd)
     }
 
     fn embed(&self, tokens: &Tensor) -> Result<Tensor, TchError> {
-        Tensor::f_embedding(&self.embedding, tokens, -1, false, false)
+        let embedded_nd = Tensor::f_embedding(&self.embedding, tokens, -1, false, false)?;
+        match self.embedding_scale {
+            Some(scale) => embedded_nd.f_mul_scalar(scale),
+            None => Ok(embedded_nd),
+        }
     }
 
     /// Hidden states of a packed batch, without a graph.
@@ -186,7 +197,7 @@ impl Network {
         }
         let last = is_recomputed.then(|| x_nd.f_detach().and_then(|x| x.f_set_requires_grad(true)));
         let last = last.transpose()?;
-        let hidden_nd = rms_norm(last.as_ref().unwrap_or(&x_nd), &self.norm, self.epsilon)?;
+        let hidden_nd = self.norm.forward(last.as_ref().unwrap_or(&x_nd))?;
         Ok(ForwardPass { hidden_nd, loads, kept, last })
     }
 
@@ -216,6 +227,12 @@ impl Network {
         }
         shim::backward(&[&self.embed(&packed.tokens)?], &[&grad])
     }
+}
+
+/// A factor as numbers of this kind can say it: models were trained with it rounded so.
+fn rounded(factor: Option<f64>, kind: Kind) -> Result<Option<f64>, TchError> {
+    let round = |x: f64| Tensor::f_from_slice(&[x])?.f_to_kind(kind)?.f_double_value(&[0]);
+    factor.map(round).transpose()
 }
 
 /// The distinct rotations of the layers. A model that rotates nowhere has one that nobody asks for:
