@@ -11,10 +11,11 @@ failed=()
 run() {
     local what=$1
     shift
+    # With the workspace's features, so that nothing is built again after `make test`.
     local log
     log=$(mktemp)
     echo "== $what"
-    if ! cargo test --locked --quiet "$@" 2>&1 | tee "$log"; then
+    if ! cargo test --locked --quiet --workspace "$@" 2>&1 | tee "$log"; then
         failed+=("$what")
     fi
     local passed
@@ -24,19 +25,14 @@ run() {
     rm -f "$log"
 }
 
-run "logs of other frameworks" -p scalerl-ingest --test hostile
-run "recipes" -p scalerl-recipe --test hostile
-run "data sets" -p scalerl-task --test hostile_data
-run "answers that a policy might learn" -p scalerl-grader --test hostile
-run "programs in the sandbox" -p scalerl-task --test hostile_sandbox
-run "model folders, tokenizers, templates" -p scalerl-model --test hostile
-run "completions from outside" -p scalerl-engine --test hostile
-run "the command line" -p scalerl --test hostile
-run "run folders and disks" -p scalerl --test train hostile
+run "logs, recipes, answers, models, completions, the command line" --test hostile
+run "data sets" --test hostile_data
+run "programs in the sandbox" --test hostile_sandbox
+run "run folders and disks" --test train hostile
 if command -v redis-server >/dev/null; then
     export SCALERL_REQUIRE_REDIS=1
-    run "messages of a cluster" -p scalerl-worker --test remote hostile
-    run "a run among strangers" -p scalerl --test cluster hostile
+    run "messages of a cluster" --test remote hostile
+    run "a run among strangers" --test cluster hostile
 else
     echo "NOT tested, for want of redis-server: messages of a cluster"
 fi
