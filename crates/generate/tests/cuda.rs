@@ -4,6 +4,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../../model/tests/tiny_models/mod.rs"]
+mod tiny_models;
+
 use std::path::Path;
 
 use scalerl_generate::{
@@ -21,19 +24,7 @@ use scalerl_model::train::{Learner, LearnerOptions, TrainingBatch};
 use scalerl_torch::ops::{Angles, rms_norm, rotate, swiglu};
 use scalerl_torch::tch::{Device, Kind, Tensor};
 use scalerl_torch::{cuda, device};
-
-const NAMES: [&str; 10] = [
-    "llama",
-    "llama_untied",
-    "qwen2",
-    "qwen3",
-    "qwen3_moe",
-    "llama4_text",
-    "qwen2_yarn",
-    "qwen3_yarn",
-    "mistral",
-    "gemma3_text",
-];
+use tiny_models::NAMES;
 
 #[expect(clippy::print_stdout, reason = "a skipped test says so")]
 fn device_or_skip(test: &str) -> Option<Device> {

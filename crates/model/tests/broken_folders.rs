@@ -2,27 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::path::{Path, PathBuf};
+mod to_break;
+
+use std::path::Path;
 
 use scalerl_model::folder::Model;
 use scalerl_model::template::ChatTemplate;
 use scalerl_model::tensor_file::{read_tensors, write_tensors};
 use scalerl_model::tokenizer::Tokenizer;
 use scalerl_torch::tch::{Device, Kind, Tensor};
-
-fn testdata(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name)
-}
-
-/// A copy of a sound folder, to be broken.
-fn copy(name: &str) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    for entry in std::fs::read_dir(testdata(name)).unwrap() {
-        let entry = entry.unwrap();
-        std::fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
-    }
-    folder
-}
+use to_break::copy;
 
 fn change_config(folder: &Path, from: &str, to: &str) {
     let path = folder.join("config.json");

@@ -4,6 +4,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod tiny_models;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -18,18 +20,8 @@ use scalerl_model::tensor_file::read_tensors;
 use scalerl_model::train::{AdamWConfig, ComputeKind, Learner, LearnerOptions, TrainingBatch};
 use scalerl_torch::tch::{Device, Kind, Tensor};
 
-const NAMES: [&str; 10] = [
-    "llama",
-    "llama_untied",
-    "qwen2",
-    "qwen3",
-    "qwen3_moe",
-    "llama4_text",
-    "qwen2_yarn",
-    "qwen3_yarn",
-    "mistral",
-    "gemma3_text",
-];
+use tiny_models::NAMES;
+
 const SEQUENCES: usize = 4;
 /// What models.py gave the entropy.
 const ENTROPY: f64 = 0.05;

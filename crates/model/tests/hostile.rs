@@ -8,10 +8,11 @@
 mod folders;
 #[path = "hostile/templates.rs"]
 mod templates;
+mod to_break;
 #[path = "hostile/tokenizers.rs"]
 mod tokenizers;
 
-use std::path::Path;
+use to_break::{copy, testdata};
 
 /// A file of a model folder that holds nothing else.
 fn folder_with(name: &str, text: &str) -> tempfile::TempDir {
@@ -25,18 +26,4 @@ fn peak_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
-}
-
-fn testdata(name: &str) -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name)
-}
-
-/// A copy of a sound folder, to be broken.
-fn copy(name: &str) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    for entry in std::fs::read_dir(testdata(name)).unwrap() {
-        let entry = entry.unwrap();
-        std::fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
-    }
-    folder
 }
