@@ -124,11 +124,11 @@ impl Watch {
             }
             What::Step { batch, report, .. } => {
                 let looks = self.look_at_step(stopping, batch, report);
-                self.tell(looks, stopping.patience_steps)
+                self.tell(looks, stopping)
             }
             What::Evaluation { primary, sets, .. } => {
                 let set = sets.iter().find(|set| set.name == *primary);
-                set.map_or_else(Vec::new, |set| self.look_at_evaluation(set))
+                set.map_or_else(Vec::new, |set| self.look_at_evaluation(stopping, set))
             }
             _ => Vec::new(),
         }
@@ -139,11 +139,12 @@ impl Watch {
         self.lasted.clear();
     }
 
-    fn look_at_evaluation(&mut self, set: &SetReport) -> Vec<Warning> {
+    fn look_at_evaluation(&mut self, stopping: &Stopping, set: &SetReport) -> Vec<Warning> {
         self.held_out.push(set.pass_rate, set.samples);
         let fall = self.held_out.fall();
         let (recent, best) = fall.map_or((0.0, 0.0), |fall| (fall.recent, fall.best));
-        let mut told = self.tell(vec![look(BadSign::HeldOutFall, recent, best, fall.is_some())], 1);
+        let looks = vec![look(BadSign::HeldOutFall, recent, best, fall.is_some())];
+        let mut told = self.tell(looks, stopping);
         for warning in &mut told {
             warning.steps = fall.map_or(1, |fall| fall.evaluations as u32);
         }
@@ -204,13 +205,12 @@ impl Watch {
         looks
     }
 
-    fn tell(&mut self, looks: Vec<Look>, patience: u32) -> Vec<Warning> {
+    fn tell(&mut self, looks: Vec<Look>, stopping: &Stopping) -> Vec<Warning> {
         let mut warnings = Vec::new();
         for Look { sign, value, threshold, is_bad } in looks {
-            let patience = if sign == BadSign::RepeatedPrompts { 1 } else { patience };
             let lasted = self.lasted.entry(sign).or_default();
             *lasted = if is_bad { *lasted + 1 } else { 0 };
-            if *lasted == patience {
+            if *lasted == patience(sign, stopping) {
                 warnings.push(Warning { sign, value, threshold, steps: *lasted });
             }
         }
@@ -274,6 +274,15 @@ impl Groups {
             look(BadSign::VerifierErrors, failed, ERROR_SHARE, failed >= ERROR_SHARE),
             look(BadSign::VerifierBound, waiting, VERDICT_SHARE, waiting > VERDICT_SHARE),
         ]
+    }
+}
+
+/// Steps, or evaluations, that a sign must last. The first two are tests of their own with a bar of
+/// their own: they need no more.
+fn patience(sign: BadSign, stopping: &Stopping) -> u32 {
+    match sign {
+        BadSign::HeldOutFall | BadSign::RepeatedPrompts => 1,
+        _ => stopping.patience_steps,
     }
 }
 
