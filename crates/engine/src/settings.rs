@@ -169,6 +169,7 @@ impl Settings {
             end_of_thinking: self.phrases.end_of_thinking.clone(),
             interruptions: Vec::new(),
             stop: sampling.stop.clone(),
+            stop_token_ids: Vec::new(),
             end_of_answer: self.phrases.end_of_answer.clone(),
             seed: 0,
         }

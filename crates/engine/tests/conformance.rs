@@ -30,6 +30,7 @@ impl Subject for Fakes {
             end_of_thinking: vec![5],
             interruptions: Vec::new(),
             stop: Vec::new(),
+            stop_token_ids: Vec::new(),
             end_of_answer: None,
             seed: 11,
         }

@@ -149,6 +149,7 @@ mod tests {
             end_of_thinking: vec![9],
             interruptions: vec![Interruption { at_token: 2, token_ids: vec![9, 8] }],
             stop: vec![],
+            stop_token_ids: vec![],
             end_of_answer: None,
             seed: 1,
         }

@@ -22,6 +22,7 @@ pub mod completion;
 pub mod conformance;
 pub mod group;
 pub mod intake;
+pub mod policy;
 pub mod prompt;
 pub mod source;
 pub mod train;
@@ -32,6 +33,7 @@ pub use boundary::{Generator, GeneratorError, Trainer, TrainerError, WeightHandl
 pub use completion::{BrokenCompletion, Completion, FinishReason, LEAST_LOGPROB, LOGPROB_SLACK};
 pub use group::{Batch, Group, GroupId, Reward, Rollout};
 pub use intake::{BrokenAnswer, Intake, TextOf};
+pub use policy::{Live, LiveToken, Pending, Policy, TokenScore};
 pub use prompt::{Interruption, Prompt, PromptId, SampleRequest, Sampling};
 pub use source::{
     Draw, DrawnPrompt, EvaluationSet, Grader, GraderError, PassRecord, PromptSource, SourceError,

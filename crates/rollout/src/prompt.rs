@@ -71,6 +71,9 @@ pub struct SampleRequest {
     pub interruptions: Vec<Interruption>,
     /// Texts that end a completion, beside the model's own end token.
     pub stop: Vec<String>,
+    /// Tokens that end a completion, beside the model's own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stop_token_ids: Vec<u32>,
     /// How the answer is marked, where its end ends the completion: looked for after thinking has
     /// ended (or after the interruption, or anywhere when the format has no thinking). The mark
     /// stays part of the completion.

@@ -121,6 +121,7 @@ impl Servers<'_> {
             end_of_thinking: Vec::new(),
             interruptions: Vec::new(),
             stop: Vec::new(),
+            stop_token_ids: Vec::new(),
             end_of_answer: None,
             seed: self.recipe.seed.wrapping_add(1_000 * index as u64),
         };

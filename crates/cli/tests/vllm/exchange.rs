@@ -33,6 +33,7 @@ fn request(tokenizer: &Tokenizer, text: &str, count: u32, length: u32) -> Sample
         end_of_thinking: Vec::new(),
         interruptions: Vec::new(),
         stop: Vec::new(),
+        stop_token_ids: Vec::new(),
         end_of_answer: None,
         seed: 11,
     }

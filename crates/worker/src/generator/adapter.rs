@@ -92,7 +92,7 @@ impl RequestAdapter {
                 tag: self.tag(&asked.end_of_thinking),
                 answer_tokens,
             }),
-            stop_tokens: self.stop_tokens.clone(),
+            stop_tokens: [&self.stop_tokens[..], &ids(&asked.stop_token_ids)].concat(),
             stop_strings: asked.stop.clone(),
             end_of_answer: end_of_answer.transpose().map_err(unreadable)?,
             seed: asked.seed,

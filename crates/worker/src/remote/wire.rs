@@ -148,6 +148,7 @@ mod tests {
             end_of_thinking: vec![9],
             interruptions: vec![Interruption { at_token: 2, token_ids: vec![9] }],
             stop: vec![],
+            stop_token_ids: vec![],
             end_of_answer: Some(AnswerEnd::at("}")),
             seed: 1,
         };

@@ -66,6 +66,7 @@ pub(crate) fn request(count: u32) -> SampleRequest {
         end_of_thinking: Vec::new(),
         interruptions: Vec::new(),
         stop: Vec::new(),
+        stop_token_ids: Vec::new(),
         end_of_answer: None,
         seed: 5,
     }

@@ -27,6 +27,7 @@ fn request() -> SampleRequest {
         end_of_thinking: vec![],
         interruptions: vec![],
         stop: vec![],
+        stop_token_ids: vec![],
         end_of_answer: None,
         seed: 1,
     }
