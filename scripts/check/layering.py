@@ -23,6 +23,7 @@ MAY_USE = {
     "model": {"files", "torch"},
     "generate": {"model", "rollout", "torch"},
     "worker": {"generate", "model", "objective", "recipe", "rollout", "task", "torch"},
+    "environment": {"recipe", "rollout", "task"},
     "engine": {"curve", "journal", "objective", "recipe", "rollout"},
     "board": {"curve", "journal"},
     "study": {"curve", "files", "journal", "recipe", "rollout"},

@@ -6,11 +6,15 @@
 
 use std::sync::Arc;
 
-use scalerl_journal::{PassAt, Sample, SetReport};
-use scalerl_rollout::{Completion, Generator, Grader, PolicyVersion, Reward};
+use scalerl_journal::{PassAt, Sample, SamplePart, SetReport};
+use scalerl_rollout::{Completion, Generator, Grader, Intake, PolicyVersion, Rollout};
 use tokio::{sync::Semaphore, task::JoinSet};
 
-use crate::{error::EngineError, meter::Role, sampling::Floor};
+use crate::{
+    error::EngineError,
+    meter::Role,
+    sampling::{Answer, Floor},
+};
 
 /// What an evaluation found.
 #[derive(Debug)]
@@ -23,8 +27,8 @@ pub(crate) struct Evaluated {
     pub(crate) retried: Vec<(u32, String)>,
 }
 
-/// The completions of one prompt with their verdicts.
-type Answers = Vec<(Completion, Result<Reward, String>)>;
+/// The completions or episodes of one prompt with their verdicts.
+type Answers = Vec<Answer>;
 
 /// Measures every set with the weights the generator holds, which must be `version`.
 /// At most `at_once` prompts are with the generator at a time.
@@ -65,13 +69,18 @@ pub(crate) async fn evaluate<G: Generator, R: Grader>(
     for (set, answers) in named {
         let wanted = settings.recipe.output.sampled_completions as usize;
         for (prompt, answers) in set.prompts.iter().zip(answers).take(wanted) {
-            if let Some((completion, verdict)) = answers.first() {
-                let reward = verdict.as_ref().ok().copied();
-                samples.push(Sample::new(&set.name, prompt, completion, reward));
-            }
+            let Some(answer) = answers.first() else { continue };
+            let Some(rollout) = answer.rollout() else { continue };
+            let mut sample = Sample::new(&set.name, prompt, &rollout);
+            sample.reward = answer.verdict.as_ref().ok().copied();
+            sample.error = answer.verdict.as_ref().err().cloned();
+            sample.metrics = answer.metrics.clone();
+            sample.parts = parts(&settings.intake, &rollout);
+            samples.push(sample);
         }
     }
-    let tokens = answers.iter().flatten().flatten().map(|(one, _)| one.len() as u64).sum();
+    let rollouts = answers.iter().flatten().flatten().filter_map(Answer::rollout);
+    let tokens = rollouts.map(|one| one.tokens() as u64).sum();
     Ok(Evaluated { version, sets, samples, tokens, retried })
 }
 
@@ -84,15 +93,42 @@ async fn answer<G: Generator, R: Grader>(
 ) -> Result<Answers, EngineError> {
     let prompt = &floor.settings.evaluation_sets[set].prompts[index];
     let request = floor.settings.evaluation_request(version.0, set, index, prompt);
-    let completions = floor
-        .generate(request, Role::Evaluate, retried)
+    let (answers, _) = floor
+        .answers(prompt, request, Role::Evaluate, retried)
         .await
-        .map_err(|source| EngineError::Evaluating { version, source })?;
-    let versions = completions.iter().flat_map(|completion| &completion.versions);
+        .map_err(|error| error.into_engine(|source| EngineError::Evaluating { version, source }))?;
+    let rollouts: Vec<Rollout> = answers.iter().filter_map(Answer::rollout).collect();
+    let versions = rollouts.iter().flat_map(Rollout::completions).flat_map(|one| &one.versions);
     if let Some(found) = versions.copied().find(|found| *found != version) {
         return Err(EngineError::MixedEvaluation { version, found });
     }
-    floor.verdicts(prompt, completions).await
+    Ok(answers)
+}
+
+/// An episode as it was written, stretch by stretch; empty for a single completion.
+fn parts(intake: &Intake, rollout: &Rollout) -> Vec<SamplePart> {
+    if rollout.episode.is_none() {
+        return Vec::new();
+    }
+    let mut parts = Vec::new();
+    for completion in rollout.completions() {
+        let mut from = 0;
+        for stretch in completion.is_injected.chunk_by(|a, b| a == b) {
+            let range = from..from + stretch.len();
+            from = range.end;
+            // Injected in name, so that an end token in it is shown like any other.
+            let alone = Completion {
+                token_ids: completion.token_ids[range.clone()].to_vec(),
+                logprobs: completion.logprobs[range.clone()].to_vec(),
+                versions: completion.versions[range.clone()].to_vec(),
+                is_injected: vec![true; range.len()],
+                ..completion.clone()
+            };
+            let text = intake.text_of(&alone).unwrap_or_default();
+            parts.push(SamplePart { is_injected: stretch[0], text });
+        }
+    }
+    parts
 }
 
 fn report(name: &str, answers: &[Answers], pass_at: &[u32]) -> SetReport {
@@ -101,10 +137,12 @@ fn report(name: &str, answers: &[Answers], pass_at: &[u32]) -> SetReport {
     let mut by_prompt: Vec<(u64, u64)> = Vec::new();
     for answers in answers {
         let (mut of_prompt, mut right) = (0, 0);
-        for (completion, verdict) in answers {
-            tokens += completion.len() as u64;
-            truncated += u64::from(completion.is_truncated());
-            match verdict {
+        for answer in answers {
+            if let Some(rollout) = answer.rollout() {
+                tokens += rollout.tokens() as u64;
+                truncated += u64::from(rollout.is_truncated());
+            }
+            match &answer.verdict {
                 Ok(reward) => {
                     of_prompt += 1;
                     right += u64::from(reward.is_correct);

@@ -9,7 +9,7 @@
 
 use scalerl_journal::{BatchReport, Fate, GroupReport};
 use scalerl_objective::plan::PlanReport;
-use scalerl_rollout::{Batch, Completion, DrawnPrompt, Group, GroupId, PolicyVersion};
+use scalerl_rollout::{Batch, DrawnPrompt, Group, GroupId, PolicyVersion, Rollout};
 use serde::{Deserialize, Serialize};
 
 use crate::{sampling::Judged, slots::Slot};
@@ -96,11 +96,13 @@ impl Ready {
     /// What the journal says about it.
     pub(crate) fn report(&self, fate: Fate) -> GroupReport {
         let rollouts = &self.judged.rollouts;
-        let count = |is: fn(&Completion) -> bool| {
-            rollouts.iter().filter(|rollout| is(&rollout.completion)).count() as u32
-        };
+        let count =
+            |is: fn(&Rollout) -> bool| rollouts.iter().filter(|rollout| is(rollout)).count() as u32;
         let rewards: f64 = rollouts.iter().map(|rollout| rollout.reward.value).sum();
-        let versions = || rollouts.iter().flat_map(|rollout| &rollout.completion.versions);
+        let versions = || {
+            let completions = rollouts.iter().flat_map(Rollout::completions);
+            completions.flat_map(|completion| &completion.versions)
+        };
         GroupReport {
             group: self.ticket.id,
             prompt: self.ticket.drawn.prompt.id.clone(),
@@ -111,8 +113,8 @@ impl Ready {
             judged: rollouts.len() as u32,
             failed: self.judged.failures.len() as u32,
             mean_reward: (!rollouts.is_empty()).then(|| rewards / rollouts.len() as f64),
-            truncated: count(Completion::is_truncated),
-            interrupted: count(Completion::is_interrupted),
+            truncated: count(Rollout::is_truncated),
+            interrupted: count(Rollout::is_interrupted),
             other_form: self.judged.other_form,
             previous_pass_rate: None,
             tokens: self.judged.tokens,
@@ -150,7 +152,7 @@ impl Formed {
         let rollouts = || self.ready.iter().flat_map(|ready| &ready.judged.rollouts);
         let all = (plan.completions.max(1)) as f64;
         let passed = rollouts().filter(|rollout| rollout.reward.is_correct).count();
-        let tokens: usize = rollouts().map(|rollout| rollout.completion.len()).sum();
+        let tokens: usize = rollouts().map(Rollout::tokens).sum();
         BatchReport {
             groups: self.ready.iter().map(|ready| ready.ticket.id).collect(),
             zero_variance: plan.zero_variance_groups.clone(),

@@ -14,6 +14,7 @@
 //! |---|---|---|
 //! | conductor (`conductor.rs`) | the next task to end, a request to stop, the budget's end | any of them; it owns all tasks, and dropping it drops them |
 //! | sampling, one per slot (`sampling.rs`) | the generator, the intake's look at its answer, then all verdicts | an answer, an error, a deadline |
+//! | episode, one per rollout of an environment's prompt (`episode.rs`) | the environment, which waits for the generator by turns | an outcome, an error, `episode.timeout_s` of its own time |
 //! | verdict, one per completion (`sampling.rs`) | the grader | a verdict, an error, [`Grader::deadline`] |
 //! | step, publish, save (`conductor/training.rs`, `saving.rs`) | the trainer's thread (`trainer_handle.rs`) | an answer, the thread's end, a deadline |
 //! | trainer's thread (`trainer_handle.rs`) | its next command | a command, or the trainer being dropped |
@@ -31,6 +32,7 @@
 //! are known through [`PromptSource`] and [`Grader`].
 
 mod conductor;
+mod episode;
 mod error;
 mod evaluate;
 pub mod fake;
@@ -52,7 +54,7 @@ mod window;
 use std::{path::PathBuf, sync::Arc};
 
 use scalerl_journal::{Event, FleetChange, Ledger, RunFolder, StopReason};
-use scalerl_rollout::{Generator, Grader, PolicyVersion, PromptSource};
+use scalerl_rollout::{Environment, Generator, Grader, PolicyVersion, PromptSource};
 use tokio::sync::mpsc;
 
 pub use error::EngineError;
@@ -64,7 +66,6 @@ pub use trainer_handle::{OwnThread, Simulated, TrainerHandle};
 use conductor::Conductor;
 
 /// The parts of a run.
-#[derive(Debug)]
 pub struct Run<G, S, P, R> {
     /// What is fixed.
     pub settings: Settings,
@@ -76,6 +77,8 @@ pub struct Run<G, S, P, R> {
     pub prompts: P,
     /// Judges; shared by all verdicts.
     pub grader: Arc<R>,
+    /// Where episodes take place; `None` where every prompt is a single completion.
+    pub environment: Option<Arc<dyn Environment>>,
     /// A message asks the run to finish its step, save and end. Closing it asks for nothing.
     pub stop: mpsc::Receiver<()>,
     /// What becomes of the run's other processes, for the journal; `None` where there are none.

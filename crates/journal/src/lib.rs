@@ -55,5 +55,5 @@ pub use library::{Added, Library, is_library};
 pub use log::{EventLog, read_events};
 pub use points::{Axis, EvaluationPoint};
 pub use reading::{Reading, Status, Summary};
-pub use samples::{Sample, read_samples};
+pub use samples::{Sample, SamplePart, read_samples};
 pub use sign::BadSign;

@@ -1,9 +1,9 @@
 //! Completions kept for people to read: `samples/step-000100.jsonl`, one file per evaluation.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use scalerl_files::TABLE;
-use scalerl_rollout::{Completion, FinishReason, Prompt, PromptId, Reward};
+use scalerl_rollout::{FinishReason, Prompt, PromptId, Reward, Rollout};
 use serde::{Deserialize, Serialize};
 
 use crate::{durable::write_whole, error::JournalError};
@@ -29,26 +29,56 @@ pub struct Sample {
     pub is_interrupted: bool,
     /// Why it ended.
     pub finish: FinishReason,
+    /// An episode as it was written, stretch by stretch; empty for a single completion.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<SamplePart>,
+    /// Turns of the policy; 1 for a single completion.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub turns: u32,
+    /// What the environment counted.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metrics: BTreeMap<String, f64>,
+    /// Why it has no verdict.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_one(turns: &u32) -> bool {
+    *turns == 1
+}
+
+/// A stretch of an episode that one side wrote.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SamplePart {
+    /// Whether it was put in: the environment's, or an interruption.
+    pub is_injected: bool,
+    /// What it says.
+    pub text: String,
 }
 
 impl Sample {
-    /// Takes from a completion what a reader wants to see.
-    pub fn new(
-        set: &str,
-        prompt: &Prompt,
-        completion: &Completion,
-        reward: Option<Reward>,
-    ) -> Self {
+    /// Takes from a rollout what a reader wants to see.
+    pub fn new(set: &str, prompt: &Prompt, rollout: &Rollout) -> Self {
+        let finish = if rollout.is_truncated() { FinishReason::Length } else { FinishReason::Stop };
         Self {
             set: set.to_owned(),
             prompt: prompt.id.clone(),
             prompt_text: prompt.text.clone(),
             answer: prompt.answer.clone(),
-            completion: completion.text.clone(),
-            reward,
-            tokens: completion.len() as u64,
-            is_interrupted: completion.is_interrupted(),
-            finish: completion.finish,
+            completion: rollout.completion.text.clone(),
+            reward: Some(rollout.reward),
+            tokens: rollout.tokens() as u64,
+            is_interrupted: rollout.is_interrupted(),
+            finish,
+            parts: Vec::new(),
+            turns: rollout.episode.as_ref().map_or(1, |episode| episode.turns),
+            metrics: BTreeMap::new(),
+            error: None,
         }
     }
 }

@@ -17,7 +17,7 @@ pub fn shaped_rewards(control: &LengthControl, group: &Group) -> Vec<f64> {
     let shaped = |rollout: &Rollout| {
         let penalty = match control {
             LengthControl::Penalty { max_tokens, cache_tokens } if rollout.reward.is_correct => {
-                length_penalty(rollout.completion.len(), *max_tokens, *cache_tokens)
+                length_penalty(rollout.tokens(), *max_tokens, *cache_tokens)
             }
             _ => 0.0,
         };

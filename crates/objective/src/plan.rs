@@ -6,11 +6,12 @@
 //! and denominators count what still carries loss.
 //!
 //! Truncated completions count for their group's mean even when they are masked: they are what the
-//! policy did. Not here: the surrogate, which needs the trainer's log-probs.
+//! policy did. An episode is one completion here: one advantage, one share of the loss, spread over the
+//! sampled tokens of all its sequences. Not here: the surrogate, which needs the trainer's log-probs.
 
 use scalerl_recipe::{Objective, Truncated};
 use scalerl_rollout::{
-    Batch, BrokenCompletion, Completion, Group, GroupId, TrainBatch, TrainSequence,
+    Batch, BrokenCompletion, Completion, Group, GroupId, Rollout, TrainBatch, TrainSequence,
 };
 use thiserror::Error;
 
@@ -94,14 +95,16 @@ pub fn plan(objective: &Objective, temperature: f64, batch: &Batch) -> Result<Pl
     let (mut sequences, mut groups) = (Vec::new(), Vec::new());
     for (g, group) in kept.iter().enumerate() {
         for (i, rollout) in group.rollouts.iter().enumerate().filter(|(i, _)| counts[g][*i] > 0) {
-            sequences.push(sequence(group, &rollout.completion, advantages[g][i], weights[g][i]));
-            groups.push(group.id);
+            for (context, completion) in rollout.sequences(&group.prompt) {
+                sequences.push(sequence(context, completion, advantages[g][i], weights[g][i]));
+                groups.push(group.id);
+            }
         }
     }
     let report = PlanReport {
         zero_variance_groups: dropped.iter().map(|group| group.id).collect(),
         trained_groups: counts.iter().filter(|group| group.iter().any(|count| *count > 0)).count(),
-        trained_completions: sequences.len(),
+        trained_completions: counts.iter().flatten().filter(|count| **count > 0).count(),
         trained_tokens: counts.iter().flatten().sum(),
         advantage_deviation: deviation(&advantages.concat()),
         ..census(&batch.groups)
@@ -111,17 +114,17 @@ pub fn plan(objective: &Objective, temperature: f64, batch: &Batch) -> Result<Pl
 
 /// Tokens that carry loss, per completion.
 fn trained_tokens(objective: &Objective, group: &Group) -> Vec<usize> {
-    let count = |completion: &Completion| {
-        let is_masked = objective.truncated == Truncated::Masked && completion.is_truncated();
-        if is_masked { 0 } else { completion.sampled_tokens() }
+    let count = |rollout: &Rollout| {
+        let is_masked = objective.truncated == Truncated::Masked && rollout.is_truncated();
+        if is_masked { 0 } else { rollout.sampled_tokens() }
     };
-    group.rollouts.iter().map(|rollout| count(&rollout.completion)).collect()
+    group.rollouts.iter().map(count).collect()
 }
 
-fn sequence(group: &Group, completion: &Completion, advantage: f64, weight: f64) -> TrainSequence {
+fn sequence(context: &[u32], completion: &Completion, advantage: f64, weight: f64) -> TrainSequence {
     let weight_of = |is_injected: &bool| if *is_injected { 0.0 } else { weight };
     TrainSequence {
-        prompt_token_ids: group.prompt.token_ids.clone(),
+        prompt_token_ids: context.to_vec(),
         completion_token_ids: completion.token_ids.clone(),
         generator_logprobs: completion.logprobs.clone(),
         weights: completion.is_injected.iter().map(weight_of).collect(),
@@ -132,14 +135,14 @@ fn sequence(group: &Group, completion: &Completion, advantage: f64, weight: f64)
 /// Counts over everything that came in.
 fn census(groups: &[Group]) -> PlanReport {
     let rollouts = || groups.iter().flat_map(|group| &group.rollouts);
-    let count = |is: fn(&Completion) -> bool| rollouts().filter(|r| is(&r.completion)).count();
+    let count = |is: fn(&Rollout) -> bool| rollouts().filter(|rollout| is(rollout)).count();
     let completions = rollouts().count();
     let rewards: f64 = rollouts().map(|rollout| rollout.reward.value).sum();
     PlanReport {
         groups: groups.len(),
         completions,
-        truncated: count(Completion::is_truncated),
-        interrupted: count(Completion::is_interrupted),
+        truncated: count(Rollout::is_truncated),
+        interrupted: count(Rollout::is_interrupted),
         mean_reward: rewards / completions.max(1) as f64,
         ..PlanReport::default()
     }
@@ -147,8 +150,10 @@ fn census(groups: &[Group]) -> PlanReport {
 
 fn check(group: &Group) -> Result<(), PlanError> {
     for (index, rollout) in group.rollouts.iter().enumerate() {
-        let (group, reward, completion) = (group.id, rollout.reward.value, &rollout.completion);
-        completion.check().map_err(|source| PlanError::Broken { group, index, source })?;
+        let (group, reward) = (group.id, rollout.reward.value);
+        let mut completions = rollout.completions();
+        let checked = completions.try_for_each(Completion::check);
+        checked.map_err(|source| PlanError::Broken { group, index, source })?;
         if !reward.is_finite() {
             return Err(PlanError::BadReward { group, index, reward });
         }

@@ -82,6 +82,7 @@ fn rollouts() -> impl Strategy<Value = Rollout> {
                 finish: if is_truncated { FinishReason::Length } else { FinishReason::Stop },
             },
             reward: Reward { value: if is_correct { 1.0 } else { -1.0 }, is_correct },
+            episode: None,
         },
     )
 }
@@ -321,7 +322,7 @@ fn broken_completions_are_refused_by_group_and_number() {
         token_ids: vec![],
         answer: String::new(),
     };
-    let rollout = Rollout { completion, reward: Reward { value: 1.0, is_correct: true } };
+    let rollout = Rollout { completion, reward: Reward { value: 1.0, is_correct: true }, episode: None };
     let group = Group { id: GroupId(7), prompt, rollouts: vec![rollout] };
     let batch = Batch { version: PolicyVersion(0), groups: vec![group] };
     let error = plan(&Objective::default(), 1.0, &batch).unwrap_err();

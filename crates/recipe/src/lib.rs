@@ -36,6 +36,7 @@ pub use reference::reference_page;
 pub use sections::{
     budget::{Axis, Budget},
     cluster::Cluster,
+    episode::{EnvironmentChoice, Episode},
     evaluation::Evaluation,
     format::{AnswerForm, Format, Thinking},
     model::{Compute, Model, Weights},
@@ -72,6 +73,8 @@ section! {
         format: Format = Format::default();
         /// How completions are drawn.
         sampling: Sampling = Sampling::default();
+        /// Rollouts of several turns.
+        episode: Episode = Episode::default();
         /// How much work a step is.
         pipeline: Pipeline = Pipeline::default();
         /// What makes one algorithm another.
@@ -88,5 +91,21 @@ section! {
         output: Output = Output::default();
         /// One process or several.
         cluster: Cluster = Cluster::default();
+    }
+}
+
+impl Recipe {
+    /// Whether some rollouts have several turns.
+    pub fn has_episodes(&self) -> bool {
+        let mut datasets = self.task.datasets.iter().chain(&self.evaluation.datasets);
+        datasets.any(|dataset| dataset.environment().is_some())
+    }
+
+    /// Tokens of the longest sequence, injected phrases apart: a prompt with its completion, or with all
+    /// turns of an episode.
+    pub fn longest_sequence(&self) -> u64 {
+        let completion = self.sampling.max_completion_tokens();
+        let episode = if self.has_episodes() { u64::from(self.episode.max_tokens) } else { 0 };
+        u64::from(self.sampling.max_prompt_tokens) + completion.max(episode)
     }
 }

@@ -51,6 +51,11 @@ impl Intake {
         Self { vocabulary, text_of }
     }
 
+    /// What the run's tokenizer makes of a completion's tokens.
+    pub fn text_of(&self, completion: &Completion) -> Option<String> {
+        (self.text_of)(completion)
+    }
+
     /// Checks an answer against its request.
     pub fn check(
         &self,

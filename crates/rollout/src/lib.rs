@@ -4,6 +4,7 @@
 //! PromptSource --Prompt--> engine --SampleRequest--> Generator --Completion--> engine
 //! engine --Completion--> Grader --Reward--> engine --Group--> objective --TrainBatch--> Trainer
 //! Trainer --WeightHandle--> engine --adopt--> Generator
+//! Environment <--Policy-- engine: turns --assemble--> Completion, Episode
 //! ```
 //!
 //! Plain carriers: public fields, no behaviour beyond counting. Each says who makes it, who uses
@@ -20,6 +21,7 @@ pub mod boundary;
 pub mod completion;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod episode;
 pub mod group;
 pub mod intake;
 pub mod policy;
@@ -31,6 +33,9 @@ pub mod version;
 pub use answer::AnswerEnd;
 pub use boundary::{Generator, GeneratorError, Trainer, TrainerError, WeightHandle};
 pub use completion::{BrokenCompletion, Completion, FinishReason, LEAST_LOGPROB, LOGPROB_SLACK};
+pub use episode::{
+    Environment, EnvironmentError, Episode, EpisodeVerdict, Outcome, Sequence, Turn, assemble, stitch,
+};
 pub use group::{Batch, Group, GroupId, Reward, Rollout};
 pub use intake::{BrokenAnswer, Intake, TextOf};
 pub use policy::{Live, LiveToken, Pending, Policy, TokenScore};

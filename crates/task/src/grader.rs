@@ -48,6 +48,11 @@ impl TaskGrader {
         }
     }
 
+    /// The problem behind a prompt.
+    pub fn problem(&self, id: &PromptId) -> Option<Arc<Problem>> {
+        self.problems.get(id).cloned()
+    }
+
     fn reward(&self, outcome: Outcome) -> Result<Reward, GraderError> {
         let reward = |value, is_correct| Ok(Reward { value, is_correct });
         match outcome {
@@ -100,7 +105,7 @@ impl Grader for TaskGrader {
         let missing = |what: &str, name: &str| GraderError::new(format!("no {what} {name}"));
         let verifier = self.verifiers.get(&prompt.dataset).cloned();
         let verifier = verifier.ok_or_else(|| missing("verifier for data set", &prompt.dataset))?;
-        let problem = self.problems.get(&prompt.id).cloned();
+        let problem = self.problem(&prompt.id);
         let problem = problem.ok_or_else(|| missing("problem behind prompt", &prompt.id.0))?;
         let answer = Answer::cut(&self.format, completion.text.clone());
         // The pool has a deadline of its own, so this thread comes back.

@@ -41,6 +41,9 @@ pub struct Problem {
     pub answer: String,
     /// Every column of the row: what a verifier needs beyond the answer (tests, numbers, target).
     pub fields: Map<String, Value>,
+    /// What only an environment knows and no message says: problems that read alike and differ in it are
+    /// different ones. Empty where the messages say everything.
+    pub hidden: String,
 }
 
 impl Problem {
@@ -52,6 +55,7 @@ impl Problem {
             messages: vec![Message::plain(text)],
             answer: answer.into(),
             fields: Map::new(),
+            hidden: String::new(),
         }
     }
 

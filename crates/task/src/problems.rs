@@ -16,7 +16,7 @@ use thiserror::Error;
 
 use crate::data::{
     AnswerColumn, DataError, Files, Fingerprints, HeldOut, Pool, ProblemsChanged, SplitError,
-    read_problems, without_measured,
+    read_problems, seeds, without_measured,
 };
 use crate::problem::Problem;
 use crate::synthetic::{Synthetic, SyntheticError};
@@ -219,10 +219,15 @@ pub fn problems_of(dataset: &Dataset, recipe: &Recipe) -> Result<Vec<Problem>, P
             let files = Files { path: Path::new(path), split, prompt_column, answer, limit };
             Ok(read_problems(name, &files, &recipe.task.prompt)?)
         }
+        DataSource::Seeds { prompt, count } => {
+            let count = limit.unwrap_or(usize::MAX).min(*count as usize);
+            Ok(seeds(name, prompt, count, &recipe.task.prompt)?)
+        }
         DataSource::Chain { count, .. }
         | DataSource::Arithmetic { count, .. }
-        | DataSource::Countdown { count, .. } => {
-            let task = Synthetic::of_source(&dataset.source).expect("only files are not synthetic");
+        | DataSource::Countdown { count, .. }
+        | DataSource::Store { count, .. } => {
+            let task = Synthetic::of_source(&dataset.source).expect("neither files nor seeds");
             let count = limit.unwrap_or(usize::MAX).min(*count as usize);
             task.problems(name, recipe.task.seed, count)
                 .map_err(|source| ProblemsError::Synthetic { name: name.clone(), source })

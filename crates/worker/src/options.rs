@@ -102,8 +102,7 @@ fn completions_in_flight(recipe: &Recipe) -> u64 {
 fn longest_sequence(recipe: &Recipe) -> u64 {
     let format = &recipe.format;
     let phrase = format.thinking_close().map_or(0, |close| format.interruption.len() + close.len());
-    let sampling = &recipe.sampling;
-    u64::from(sampling.max_prompt_tokens) + sampling.max_completion_tokens() + phrase as u64
+    recipe.longest_sequence() + phrase as u64
 }
 
 fn cache_bytes_per_token(recipe: &Recipe, config: &ModelConfig, device: Device) -> u64 {

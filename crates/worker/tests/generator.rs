@@ -210,6 +210,7 @@ async fn injected_tokens_carry_no_loss_and_all_others_do() {
     let rollout = |(index, completion): (usize, &Completion)| Rollout {
         completion: completion.clone(),
         reward: Reward { value: f64::from(u8::from(index % 3 == 0)), is_correct: index % 3 == 0 },
+        episode: None,
     };
     let prompt = Prompt {
         id: PromptId("one".into()),

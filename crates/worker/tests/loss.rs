@@ -76,6 +76,7 @@ fn rollout((index, (tokens, is_correct)): (usize, &(Vec<Token>, bool))) -> Rollo
             finish: FinishReason::Stop,
         },
         reward: Reward { value: if *is_correct { 1.0 } else { -1.0 }, is_correct: *is_correct },
+        episode: None,
     }
 }
 

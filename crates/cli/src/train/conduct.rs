@@ -2,19 +2,22 @@
 //! processes, handed to the engine.
 
 use std::io::Write;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use scalerl_curve::HistoryEntry;
 use scalerl_engine::{
     Deadlines, Devices, EngineError, OwnThread, Run, RunEnd, Settings, on_signals,
 };
+use scalerl_environment::{Environments, Surroundings};
 use scalerl_journal::{FleetChange, RunFolder};
 use scalerl_model::folder::Model;
 use scalerl_model::train::ComputeKind;
 use scalerl_recipe::{GeneratorChoice, OffPolicy, Recipe, Resolved};
-use scalerl_rollout::{Generator, Trainer};
-use scalerl_task::Rendered;
+use scalerl_rollout::{Environment, Generator, Trainer};
+use scalerl_task::{Rendered, TaskGrader};
 use scalerl_torch::tch::{Device, Kind};
 use scalerl_worker::flops::{SequenceSize, forward_flops};
 use scalerl_worker::options::{cache_after_exchange, generator_options, learner_options};
@@ -289,6 +292,8 @@ async fn engage<G: Generator, T: Trainer>(
 ) -> Result<RunEnd> {
     let Parts { folder, recipe, policy, renderer, material, history, .. } = parts;
     let Rendered { prompts, evaluation_sets, grader, .. } = material;
+    let grader = Arc::new(grader);
+    let environment = environments(recipe, &grader, &renderer, folder.path())?;
     let one_token = SequenceSize { tokens: 1, scored: 1 };
     let settings = Settings {
         recipe: (**recipe).clone(),
@@ -323,7 +328,8 @@ async fn engage<G: Generator, T: Trainer>(
             generator,
             trainer: OwnThread::start(trainer)?,
             prompts,
-            grader: Arc::new(grader),
+            grader,
+            environment,
             stop,
             fleet,
             observer: Some(tell),
@@ -333,6 +339,24 @@ async fn engage<G: Generator, T: Trainer>(
     // The engine has dropped the other end, so this ends too.
     shown.await.ok();
     ended.map_err(failed)
+}
+
+/// Where the episodes of the recipe take place; `None` where it has none.
+fn environments(
+    recipe: &Recipe,
+    grader: &Arc<TaskGrader>,
+    renderer: &Renderer,
+    folder: &Path,
+) -> Result<Option<Arc<dyn Environment>>> {
+    let surroundings = Surroundings {
+        chat: Arc::new(renderer.clone()),
+        turn_timeout: Duration::from_secs_f64(recipe.episode.turn_timeout_s),
+        folder: folder.to_owned(),
+    };
+    let grader = grader.clone();
+    let made = Environments::of(recipe, move |id| grader.problem(id), &surroundings);
+    let made = made.map_err(|error| BadInput::new(&error).hint(error.hint))?;
+    Ok(made.map(|one| Arc::new(one) as Arc<dyn Environment>))
 }
 
 /// Requests to stop, for the engine and, a second time, for the screen.

@@ -12,7 +12,7 @@ use std::{
 use scalerl_journal::{
     Checkpoint, Checkpoints, Damaged, Event, EventLog, History, Ledger, RunFolder, StopReason, What,
 };
-use scalerl_rollout::{Generator, Grader, PromptSource};
+use scalerl_rollout::{Generator, Grader, PromptSource, Rollout};
 use tokio::{sync::Semaphore, task::JoinSet};
 
 use super::{Conductor, Due, Progress, training::in_time};
@@ -48,6 +48,8 @@ impl<G: Generator, S: TrainerHandle, P: PromptSource, R: Grader> Conductor<G, S,
             grader: run.grader,
             meter: meter.clone(),
             verdict_room: Arc::new(Semaphore::new(settings.verdicts_at_once.max(1))),
+            environment: run.environment,
+            episode_room: Arc::new(Semaphore::new(settings.recipe.episode.at_once as usize)),
         };
         let mut conductor = Self {
             journal: JournalWriter::new(folder, log, settings.now, run.observer),
@@ -234,7 +236,7 @@ impl<G: Generator, S: TrainerHandle, P: PromptSource, R: Grader> Conductor<G, S,
 
     /// What is wrong with a group that was saved: an earlier release may have let it in.
     fn broken(&self, judged: &Judged) -> Option<String> {
-        let completions = judged.rollouts.iter().map(|rollout| &rollout.completion).enumerate();
+        let completions = judged.rollouts.iter().flat_map(Rollout::completions).enumerate();
         let check = |(index, completion)| {
             let error = self.settings.intake.check_one(completion).err()?;
             Some(format!("completion {index}: {error}"))

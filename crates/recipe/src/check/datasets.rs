@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::verifiers::check_verifier;
 use crate::{
-    DataSource, Dataset, Recipe, RecipeError, WarmUpExamples, error::Origin, node::Node,
+    DataSource, Dataset, EnvironmentChoice, Recipe, RecipeError, WarmUpExamples, error::Origin, node::Node,
     sections::MOST_PROBLEMS,
 };
 
@@ -20,6 +20,7 @@ pub(super) fn check_datasets(recipe: &Recipe, layers: &Node) -> Result<(), Recip
             let place = item_place(layers, list, index);
             let key = format!("{list}[{index}]");
             check_dataset(dataset, &place, &key)?;
+            check_environment(dataset, &place, &key)?;
             if let Some(verifier) = &dataset.verifier {
                 check_verifier(verifier, (&place, &format!("{key}.verifier")), recipe, layers)?;
             }
@@ -64,6 +65,60 @@ fn check_dataset(dataset: &Dataset, place: &Origin, key: &str) -> Result<(), Rec
         DataSource::Countdown { min_numbers, max_numbers, .. } => {
             in_order(place, &key, "numbers", *min_numbers, *max_numbers)
         }
+        DataSource::Store { min_reads, max_reads, .. } => {
+            in_order(place, &key, "reads", *min_reads, *max_reads)
+        }
+        DataSource::Seeds { .. } => Ok(()),
+    }
+}
+
+fn check_environment(dataset: &Dataset, place: &Origin, key: &str) -> Result<(), RecipeError> {
+    let conflict = |other: &str, reason: String, remedy: &'static str| {
+        Err(RecipeError::Conflict {
+            place: place.clone(),
+            key: format!("{key}.environment"),
+            other: format!("{key}.{other}"),
+            reason: reason.into(),
+            remedy: remedy.into(),
+        })
+    };
+    let is_store = matches!(dataset.source, DataSource::Store { .. });
+    match &dataset.environment {
+        Some(EnvironmentChoice::Store) if !is_store => conflict(
+            "source",
+            "it plays problems of the source \"store\" and no others".into(),
+            "choose source = \"store\", or another environment",
+        ),
+        Some(other) if is_store && *other != EnvironmentChoice::Store => conflict(
+            "source",
+            format!("problems of the source \"store\" cannot be played in \"{}\"", other.name()),
+            "leave environment unset: the source brings its own",
+        ),
+        None if matches!(dataset.source, DataSource::Seeds { .. }) => conflict(
+            "source",
+            "a seed is a task only to an environment, and none is named".into(),
+            "name the environment that makes its tasks from seeds",
+        ),
+        Some(EnvironmentChoice::Program { command, url, .. })
+            if command.is_empty() == url.is_none() =>
+        {
+            conflict(
+                "environment.url",
+                "an agent is either a command or an address".into(),
+                "give one of command and url",
+            )
+        }
+        Some(EnvironmentChoice::Tools { tools, .. }) => {
+            match tools.iter().find(|tool| *tool != "python") {
+                Some(tool) => conflict(
+                    "environment.tools",
+                    format!("there is no tool \"{tool}\""),
+                    "the one tool so far is \"python\"",
+                ),
+                None => Ok(()),
+            }
+        }
+        _ => Ok(()),
     }
 }
 
@@ -97,6 +152,9 @@ fn check_warm_up(recipe: &Recipe, layers: &Node) -> Result<(), RecipeError> {
         }
         WarmUpExamples::Countdown { min_numbers, max_numbers, .. } => {
             in_order(&place, key, "numbers", *min_numbers, *max_numbers)
+        }
+        WarmUpExamples::Store { min_reads, max_reads, .. } => {
+            in_order(&place, key, "reads", *min_reads, *max_reads)
         }
     }
 }

@@ -288,8 +288,7 @@ fn rewards_tell_right_from_wrong(recipe: &Recipe) -> Verdict {
 }
 
 fn a_sequence_fits_a_micro_batch(recipe: &Recipe) -> Verdict {
-    let longest =
-        u64::from(recipe.sampling.max_prompt_tokens) + recipe.sampling.max_completion_tokens();
+    let longest = recipe.longest_sequence();
     let piece = recipe.pipeline.micro_batch_tokens;
     if u64::from(piece) < longest {
         return refuse(
@@ -298,7 +297,7 @@ fn a_sequence_fits_a_micro_batch(recipe: &Recipe) -> Verdict {
             format!(
                 "a sequence is not split, and one can have {longest} tokens, more than {piece}"
             ),
-            "raise micro_batch_tokens or lower the prompt, thinking and answer budgets",
+            "raise micro_batch_tokens or lower the budgets of prompt, thinking, answer and episode",
         );
     }
     Ok(())
@@ -379,8 +378,14 @@ fn a_new_model_has_a_shape(recipe: &Recipe) -> Verdict {
     Ok(())
 }
 
+/// Whether its problems come with tokens of their own.
 fn is_synthetic(dataset: &Dataset) -> bool {
-    !matches!(dataset.source, DataSource::Files { .. })
+    !matches!(dataset.source, DataSource::Files { .. } | DataSource::Seeds { .. })
+}
+
+/// Whether its prompts end in the opening of thinking.
+fn thinks_in_tags(dataset: &Dataset) -> bool {
+    is_synthetic(dataset) && !matches!(dataset.source, DataSource::Store { .. })
 }
 
 fn a_new_model_has_tokens(recipe: &Recipe) -> Verdict {
@@ -404,7 +409,7 @@ fn a_new_model_has_tokens(recipe: &Recipe) -> Verdict {
 
 fn synthetic_problems_think_in_their_own_tags(recipe: &Recipe) -> Verdict {
     let mut datasets = recipe.task.datasets.iter().chain(&recipe.evaluation.datasets);
-    let Some(dataset) = datasets.find(|dataset| is_synthetic(dataset)) else { return Ok(()) };
+    let Some(dataset) = datasets.find(|dataset| thinks_in_tags(dataset)) else { return Ok(()) };
     let is_theirs = matches!(
         &recipe.format.thinking,
         Thinking::Tags { open, close, opened_by_prompt: true }

@@ -5,6 +5,7 @@
 
 pub mod budget;
 pub mod cluster;
+pub mod episode;
 pub mod evaluation;
 pub mod format;
 pub mod model;

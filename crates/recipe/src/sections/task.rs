@@ -2,7 +2,7 @@
 
 use crate::{
     declare::{choice, declare, section},
-    sections::{LONGEST_S, MOST_OPERATIONS, MOST_PROBLEMS},
+    sections::{LONGEST_S, MOST_OPERATIONS, MOST_PROBLEMS, episode::EnvironmentChoice},
     setting::Rule,
 };
 
@@ -43,6 +43,8 @@ section! {
         limit: Option<u64> = None, Rule::AtLeast(1.0);
         /// Its own judge; unset uses `task.verifier` (synthetic problems bring their own).
         verifier: Option<Verifier> = None;
+        /// Where its rollouts take place, in several turns; unset: each is one completion.
+        environment: Option<EnvironmentChoice> = None;
     }
 }
 
@@ -95,6 +97,23 @@ choice! {
             max_value: u32 = 99, Rule::AtLeast(2.0);
             /// Distinct problems.
             count: u64 = 16384, Rule::Between(1.0, MOST_PROBLEMS);
+        },
+        /// The sum of numbers that an environment keeps behind letters, modulo 10: one turn reads one.
+        /// Brings `environment = "store"` with it.
+        "store" Store {
+            /// Fewest numbers to add.
+            min_reads: u32 = 2, Rule::Between(1.0, 6.0);
+            /// Most numbers to add.
+            max_reads: u32 = 3, Rule::Between(1.0, 6.0);
+            /// Distinct problems.
+            count: u64 = 4096, Rule::Between(1.0, MOST_PROBLEMS);
+        },
+        /// The same text for every problem, and a seed: for environments that make their own tasks.
+        "seeds" Seeds {
+            /// What the policy is told first.
+            prompt: String = String::new();
+            /// How many; the environment is given 0 to this, in `seed`.
+            count: u64 = 1000, Rule::Between(1.0, MOST_PROBLEMS);
         },
     }
 }
@@ -189,5 +208,15 @@ choice! {
             /// reward is the score itself.
             pass_score: f64 = 0.5;
         },
+    }
+}
+
+impl Dataset {
+    /// Where its rollouts take place; `None` where each is one completion. Some sources bring their own.
+    pub fn environment(&self) -> Option<EnvironmentChoice> {
+        match self.source {
+            DataSource::Store { .. } => Some(EnvironmentChoice::Store),
+            _ => self.environment.clone(),
+        }
     }
 }

@@ -68,6 +68,15 @@ choice! {
             /// Chance that the way is wrong.
             noise: f64 = 0.15, Rule::Between(0.0, 1.0);
         },
+        /// Episodes of reading and adding numbers behind letters.
+        "store" Store {
+            /// Fewest numbers to add.
+            min_reads: u32 = 1, Rule::Between(1.0, 6.0);
+            /// Most numbers to add.
+            max_reads: u32 = 3, Rule::Between(1.0, 6.0);
+            /// Chance that a turn does the wrong thing.
+            noise: f64 = 0.2, Rule::Between(0.0, 1.0);
+        },
         /// Lines of a JSONL file: `{"prompt": …, "completion": …}` or `{"messages": […]}`.
         "file" File {
             /// The file.

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use crate::problem::Problem;
 
 /// Lower case, single blanks, none beside a sign, no punctuation at the end.
-pub(crate) fn normal(text: &str) -> String {
+fn normal(text: &str) -> String {
     let mut normal = String::with_capacity(text.len());
     let mut blank = false;
     for c in text.chars().flat_map(char::to_lowercase) {
@@ -27,10 +27,15 @@ pub(crate) fn normal(text: &str) -> String {
     normal.trim_end_matches(['.', '?', '!', ':']).to_owned()
 }
 
+/// What two problems that are the same have in common.
+pub(crate) fn essence(problem: &Problem) -> (String, &str) {
+    (normal(&problem.text()), &problem.hidden)
+}
+
 /// The training problems that are not measured, in order.
 pub(crate) fn without_measured(training: Vec<Problem>, measured: &[&Problem]) -> Vec<Problem> {
-    let known: HashSet<String> = measured.iter().map(|problem| normal(&problem.text())).collect();
-    training.into_iter().filter(|problem| !known.contains(&normal(&problem.text()))).collect()
+    let known: HashSet<(String, &str)> = measured.iter().map(|problem| essence(problem)).collect();
+    training.into_iter().filter(|problem| !known.contains(&essence(problem))).collect()
 }
 
 #[cfg(test)]
@@ -45,5 +50,12 @@ mod tests {
         let kept = without_measured(training, &measured.iter().collect::<Vec<_>>());
         let kept: Vec<String> = kept.iter().map(Problem::text).collect();
         assert_eq!(kept, ["What is 1 - 1?", "What is 11?"]);
+    }
+
+    #[test]
+    fn what_only_the_environment_knows_makes_another_problem() {
+        let seeded = |seed: &str| Problem { hidden: seed.to_owned(), ..Problem::plain("Play.", "") };
+        let kept = without_measured(vec![seeded("1"), seeded("2")], &[&seeded("2")]);
+        assert_eq!(kept, [seeded("1")]);
     }
 }

@@ -21,5 +21,5 @@ pub use split::{HeldOut, SplitError};
 pub use template::{TemplateError, column};
 
 pub(crate) use duplicates::without_measured;
-pub(crate) use pool::{Files, Set, read_problems};
+pub(crate) use pool::{Files, Set, read_problems, seeds};
 pub(crate) use template::AnswerColumn;

@@ -76,9 +76,30 @@ pub(crate) fn read_problems(
             messages: messages(template, files.prompt_column, &fields).map_err(bad)?,
             answer: files.answer.read(&fields).map_err(bad)?,
             fields,
+            hidden: String::new(),
         })
     };
     rows.into_iter().take(limit).enumerate().map(problem).collect()
+}
+
+/// The same text for each, and a number that an environment makes its task from.
+pub(crate) fn seeds(
+    name: &str,
+    prompt: &str,
+    count: usize,
+    template: &PromptTemplate,
+) -> Result<Vec<Problem>, DataError> {
+    let one = |seed: usize| {
+        let fields = super::Row::from_iter([
+            ("prompt".to_owned(), prompt.into()),
+            ("seed".to_owned(), seed.into()),
+        ]);
+        let bad = |source| DataError::Template { name: name.to_owned(), row: seed, source };
+        let messages = messages(template, "prompt", &fields).map_err(bad)?;
+        let problem = Problem::plain("", "").named(name, seed);
+        Ok(Problem { messages, fields, hidden: seed.to_string(), ..problem })
+    };
+    (0..count).map(one).collect()
 }
 
 /// One data set of a pool.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::duplicates::normal;
+use super::duplicates::essence;
 use crate::problem::Problem;
 use crate::random::{Random, hash};
 
@@ -74,15 +74,15 @@ impl HeldOut {
         let mut order: Vec<usize> = (0..prompts.len()).collect();
         Random::new(seed, "held out").shuffle(&mut order);
         let mut texts = HashSet::new();
-        let mut distinct = order.iter().filter(|i| texts.insert(normal(&prompts[**i].text())));
+        let mut distinct = order.iter().filter(|i| texts.insert(essence(&prompts[**i])));
         let drawn: Vec<usize> = distinct.by_ref().take(count).copied().collect();
         if drawn.len() < count {
             return Err(SplitError::TooFew { wanted: count, distinct: drawn.len() });
         }
-        let held: HashSet<String> = drawn.iter().map(|i| normal(&prompts[*i].text())).collect();
+        let held: HashSet<(String, &str)> = drawn.iter().map(|i| essence(&prompts[*i])).collect();
         let chosen: BTreeSet<usize> = drawn.iter().copied().collect();
         let copies = (0..prompts.len())
-            .filter(|i| !chosen.contains(i) && held.contains(&normal(&prompts[*i].text())))
+            .filter(|i| !chosen.contains(i) && held.contains(&essence(&prompts[*i])))
             .map(|i| prompts[i].id.0.clone())
             .collect();
         Ok(Self {

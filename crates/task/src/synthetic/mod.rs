@@ -5,6 +5,7 @@
 //! | [`chain`] | `3+5*2-7=` evaluated left to right modulo 10 | length |
 //! | [`arithmetic`] | `4711*85=` with worked steps | digits |
 //! | [`countdown`] | reach 28 with 44, 19, 35 | numbers, range |
+//! | [`store`] | `ca?`, numbers to be read from an environment | turns |
 //!
 //! Prompt number i of a seed is always the same, whatever else is drawn. SFT examples have noise
 //! put into their steps on purpose: a model warmed up on them is wrong at a known rate, and taking
@@ -13,6 +14,7 @@
 pub mod arithmetic;
 pub mod chain;
 pub mod countdown;
+pub mod store;
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -28,6 +30,7 @@ use crate::verifier::Verifier;
 use arithmetic::{Arithmetic, Operator};
 use chain::Chain;
 use countdown::Countdown;
+use store::Store;
 
 /// Opens the thinking; the last thing of every synthetic prompt.
 pub const THINK_OPEN: &str = "<think>";
@@ -72,6 +75,8 @@ pub enum Synthetic {
     Arithmetic(Arithmetic),
     /// Reach a target from given numbers.
     Countdown(Countdown),
+    /// Read and add numbers by turns.
+    Store(Store),
 }
 
 /// Why a task cannot be made.
@@ -126,7 +131,10 @@ impl Synthetic {
     /// The task a recipe's data set names; `None` for files.
     pub fn of_source(source: &DataSource) -> Option<Self> {
         match source {
-            DataSource::Files { .. } => None,
+            DataSource::Files { .. } | DataSource::Seeds { .. } => None,
+            DataSource::Store { min_reads, max_reads, .. } => {
+                Some(Self::Store(Store { reads: (*min_reads, *max_reads), ..Store::default() }))
+            }
             DataSource::Chain { min_steps, max_steps, .. } => {
                 let operations = (*min_steps, *max_steps);
                 Some(Self::Chain(Chain { operations, ..Chain::default() }))
@@ -164,6 +172,9 @@ impl Synthetic {
                     noise: *noise,
                 }))
             }
+            WarmUpExamples::Store { min_reads, max_reads, noise } => {
+                Some(Self::Store(Store { reads: (*min_reads, *max_reads), noise: *noise }))
+            }
             WarmUpExamples::Countdown { min_numbers, max_numbers, max_value, noise } => {
                 Some(Self::Countdown(Countdown {
                     numbers: (*min_numbers, *max_numbers),
@@ -181,6 +192,7 @@ impl Synthetic {
             Self::Chain(config) => config.validate(),
             Self::Arithmetic(config) => config.validate(),
             Self::Countdown(config) => config.validate(),
+            Self::Store(config) => config.validate(),
         }
     }
 
@@ -190,6 +202,7 @@ impl Synthetic {
             Self::Chain(_) => "chain",
             Self::Arithmetic(_) => "arithmetic",
             Self::Countdown(_) => "countdown",
+            Self::Store(_) => "store",
         }
     }
 
@@ -197,6 +210,7 @@ impl Synthetic {
     pub fn tokens(&self) -> Vec<&'static str> {
         match self {
             Self::Chain(_) => chain::VOCABULARY.to_vec(),
+            Self::Store(_) => store::VOCABULARY.to_vec(),
             Self::Arithmetic(_) | Self::Countdown(_) => {
                 let letters = PRINTABLE.char_indices().map(|(at, _)| &PRINTABLE[at..=at]);
                 letters.chain([START, THINK_OPEN, THINK_CLOSE, END]).collect()
@@ -210,6 +224,7 @@ impl Synthetic {
             Self::Chain(config) => config.exercise(seed, index),
             Self::Arithmetic(config) => config.exercise(seed, index),
             Self::Countdown(config) => config.exercise(seed, index),
+            Self::Store(config) => config.exercise(seed, index),
         }
     }
 
@@ -219,6 +234,7 @@ impl Synthetic {
             Self::Chain(config) => config.sft_example(seed, index),
             Self::Arithmetic(config) => config.sft_example(seed, index),
             Self::Countdown(config) => config.sft_example(seed, index),
+            Self::Store(config) => config.sft_example(seed, index),
         }
     }
 
@@ -240,13 +256,18 @@ impl Synthetic {
                 break;
             }
             let Exercise { prompt, answer, fields } = self.exercise(seed, index);
-            if !seen.insert(prompt.clone()) {
+            let hidden = match self {
+                Self::Store(_) => fields.get("numbers").map(ToString::to_string),
+                _ => None,
+            };
+            let hidden = hidden.unwrap_or_default();
+            if !seen.insert((prompt.clone(), hidden.clone())) {
                 repeats += 1;
                 continue;
             }
             repeats = 0;
             let problem = Problem::plain(prompt, answer).named(name, format!("{seed}-{index}"));
-            problems.push(Problem { fields, ..problem });
+            problems.push(Problem { fields, hidden, ..problem });
         }
         if problems.len() < count {
             return Err(SyntheticError::TooFew { wanted: count, found: problems.len() });
@@ -274,6 +295,11 @@ impl Verifier for Synthetic {
             Self::Chain(_) => Outcome::of(text == problem.answer),
             Self::Arithmetic(_) => Outcome::of(text.trim() == problem.answer),
             Self::Countdown(_) => countdown::verify(problem, text),
+            // The environment judges; what is asked here is a last turn by itself.
+            Self::Store(_) => {
+                let answer = text.strip_suffix(store::TURN_END).unwrap_or(text);
+                Outcome::of(answer.strip_prefix('=') == Some(problem.answer.as_str()))
+            }
         }
     }
 }

@@ -76,7 +76,7 @@ pub(crate) fn batch(recipe: &Recipe, seed: i64) -> TrainBatch {
             };
             let is_correct = i % 2 == 0;
             let value = if is_correct { 1.0 } else { -1.0 };
-            Rollout { completion, reward: Reward { value, is_correct } }
+            Rollout { completion, reward: Reward { value, is_correct }, episode: None }
         });
         Group {
             id: GroupId(g as u64),

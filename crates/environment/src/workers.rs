@@ -1,0 +1,179 @@
+//! Kept-alive worker processes that are spoken to in JSON lines, one object each way.
+//!
+//! A worker answers in the order it was asked. One that does not answer in time, or ends, is killed
+//! with its whole process group and started again; whoever waited for it is told why. What a worker
+//! prints goes into a file, never into the conversation: its own standard output is kept apart by the
+//! script it runs.
+
+use std::fs::{File, OpenOptions};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use scalerl_rollout::EnvironmentError;
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+/// Longest answer of a worker.
+const LONGEST_LINE: usize = 64 << 20;
+
+/// How a worker is started.
+#[derive(Debug, Clone)]
+pub(crate) struct Program {
+    pub(crate) command: Vec<String>,
+    /// What it writes to standard error, and user code to standard output.
+    pub(crate) log: PathBuf,
+}
+
+/// One worker; started when it is first asked.
+pub(crate) struct Worker {
+    program: Arc<Program>,
+    /// Held over a question and its answer: one at a time.
+    process: Mutex<Option<Process>>,
+}
+
+struct Process {
+    /// Ends with its owner.
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    /// Which life of the worker this is.
+    life: u64,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        end_group(&self.child);
+    }
+}
+
+/// Kills a process that leads its group and everything it has started.
+pub(crate) fn end_group(child: &Child) {
+    let id = child.id().and_then(|id| i32::try_from(id).ok());
+    // Reaped ones have no number any more, so nobody else's group is hit.
+    if let Some(group) = id.and_then(rustix::process::Pid::from_raw) {
+        rustix::process::kill_process_group(group, rustix::process::Signal::KILL).ok();
+    }
+}
+
+/// An answer and the life of the worker that gave it. Sessions do not survive a worker.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) value: Value,
+    pub(crate) life: u64,
+}
+
+impl Worker {
+    pub(crate) fn new(program: Arc<Program>) -> Self {
+        Self { program, process: Mutex::new(None) }
+    }
+
+    /// Asks the worker; in its `life` where that matters.
+    pub(crate) async fn ask(
+        &self,
+        question: &Value,
+        life: Option<u64>,
+        limit: Duration,
+    ) -> Result<Answer, EnvironmentError> {
+        let mut slot = self.process.lock().await;
+        if life.is_some() && slot.as_ref().map(|process| process.life) != life {
+            return Err(EnvironmentError::new("its worker ended in the middle of the episode"));
+        }
+        if slot.is_none() {
+            *slot = Some(self.start()?);
+        }
+        // Taken out while it is asked: given up in the middle, it must not be asked again, because its
+        // answer would come to the next question.
+        let mut process = slot.take().expect("started above");
+        let answer = match timeout(limit, process.exchange(question)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(format!("no answer within {} s; its worker was ended", limit.as_secs_f64())),
+        };
+        match answer {
+            Ok(value) => {
+                let life = process.life;
+                *slot = Some(process);
+                Ok(Answer { value, life })
+            }
+            Err(reason) => Err(EnvironmentError::new(format!("{reason}{}", self.last_words()))),
+        }
+    }
+
+    fn start(&self) -> Result<Process, EnvironmentError> {
+        let Program { command, log } = &*self.program;
+        let failed = |what: &str, error: &std::io::Error| {
+            EnvironmentError::new(format!("{what}: {error}"))
+        };
+        let errors = log_file(log).map_err(|error| failed(&log.display().to_string(), &error))?;
+        let mut child = Command::new(&command[0])
+            .args(&command[1..])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(errors)
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| failed(&format!("cannot start {}", command[0]), &error))?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let (Some(input), Some(output)) = (input, output) else {
+            return Err(EnvironmentError::new("a worker without pipes"));
+        };
+        let life = next_life();
+        Ok(Process { child, input, output: BufReader::new(output), life })
+    }
+
+    /// The end of what it wrote, for an error.
+    fn last_words(&self) -> String {
+        let text = std::fs::read(&self.program.log).unwrap_or_default();
+        let tail = String::from_utf8_lossy(&text[text.len().saturating_sub(2000)..]).into_owned();
+        let lines: Vec<&str> = tail.lines().rev().take(3).collect();
+        let last: Vec<&str> = lines.into_iter().rev().collect();
+        if last.is_empty() { String::new() } else { format!(" (its log ends: {})", last.join(" | ")) }
+    }
+}
+
+fn log_file(path: &PathBuf) -> std::io::Result<File> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+/// Counts lives over all workers.
+fn next_life() -> u64 {
+    static LIVES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    LIVES.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+}
+
+impl Process {
+    async fn exchange(&mut self, question: &Value) -> Result<Value, String> {
+        let ended = |error: std::io::Error| format!("its worker ended: {error}");
+        let mut line = question.to_string();
+        line.push('\n');
+        self.input.write_all(line.as_bytes()).await.map_err(ended)?;
+        self.input.flush().await.map_err(ended)?;
+        let mut answer = Vec::new();
+        loop {
+            let part = self.output.fill_buf().await.map_err(ended)?;
+            if part.is_empty() {
+                let status = self.child.wait().await.map_err(ended)?;
+                return Err(format!("its worker ended with {status}"));
+            }
+            let end = part.iter().position(|byte| *byte == b'\n');
+            let taken = end.map_or(part.len(), |end| end + 1);
+            answer.extend_from_slice(&part[..taken]);
+            self.output.consume(taken);
+            if answer.len() > LONGEST_LINE {
+                return Err(format!("an answer of more than {LONGEST_LINE} bytes"));
+            }
+            if end.is_some() {
+                break;
+            }
+        }
+        serde_json::from_slice(&answer).map_err(|error| format!("its worker's answer: {error}"))
+    }
+}
