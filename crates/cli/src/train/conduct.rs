@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use scalerl_curve::HistoryEntry;
 use scalerl_engine::{
-    Deadlines, Devices, EngineError, OwnThread, Run, RunEnd, Settings, on_signals,
+    Deadlines, Devices, EngineError, OwnThread, RunEnd, RunParts, Settings, on_signals,
 };
 use scalerl_journal::{FleetChange, RunFolder};
 use scalerl_model::folder::Model;
@@ -318,7 +318,7 @@ async fn engage<G: Generator, T: Trainer>(
     });
     let ended = scalerl_engine::run(
         folder,
-        Run {
+        RunParts {
             settings,
             generator,
             trainer: OwnThread::start(trainer)?,

@@ -22,7 +22,7 @@ use tokio::{
 };
 
 use crate::{
-    problems::{INTERRUPTION, Lengths, PROMPT_TOKENS, Plan, STRIDE, plan},
+    problems::{INTERRUPTION, Lengths, PROMPT_TOKENS, PlannedCompletion, STRIDE, plan},
     speeds::{Links, Rates, Shape},
 };
 
@@ -51,7 +51,7 @@ pub(crate) struct Make {
 }
 
 struct Job {
-    plans: Vec<Plan>,
+    plans: Vec<PlannedCompletion>,
     reply: oneshot::Sender<Vec<Completion>>,
 }
 
@@ -143,13 +143,13 @@ impl Generator for Fleet {
 
 /// One completion on a GPU.
 struct Sequence {
-    plan: Plan,
+    plan: PlannedCompletion,
     versions: Vec<PolicyVersion>,
     /// Its keys and values are there.
     is_computed: bool,
 }
 
-struct Group {
+struct DecodingGroup {
     sequences: Vec<Sequence>,
     reply: oneshot::Sender<Vec<Completion>>,
 }
@@ -158,7 +158,7 @@ struct Gpu {
     floor: Arc<Floor>,
     index: usize,
     /// Oldest first.
-    groups: Vec<Group>,
+    groups: Vec<DecodingGroup>,
     /// The weights in use.
     version: Option<PolicyVersion>,
 }
@@ -192,7 +192,8 @@ impl Gpu {
         let jobs = std::mem::take(&mut self.floor.held().inboxes[self.index]);
         for Job { plans, reply } in jobs {
             let start = |plan| Sequence { plan, versions: Vec::new(), is_computed: false };
-            self.groups.push(Group { sequences: plans.into_iter().map(start).collect(), reply });
+            self.groups
+                .push(DecodingGroup { sequences: plans.into_iter().map(start).collect(), reply });
         }
         let before = self.groups.len();
         self.groups.retain(|group| !group.reply.is_closed());

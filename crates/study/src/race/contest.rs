@@ -12,7 +12,7 @@ use crate::{Budget, StudyError};
 
 /// One run of a contestant.
 #[derive(Debug, Clone)]
-pub struct Runner {
+pub struct RacingRun {
     /// Its points, as far as it has come.
     pub series: Series,
     /// The compute at which it will end.
@@ -27,7 +27,7 @@ pub struct Contestant {
     /// Its name.
     pub name: String,
     /// Its runs; one without any is out of the race.
-    pub runs: Vec<Runner>,
+    pub runs: Vec<RacingRun>,
 }
 
 impl Contestant {
@@ -39,7 +39,7 @@ impl Contestant {
     }
 }
 
-impl Runner {
+impl RacingRun {
     /// A run as far as it has come; `None` before its first evaluation.
     pub fn load(
         folder: &Path,
