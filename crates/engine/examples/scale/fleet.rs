@@ -93,7 +93,9 @@ impl Fleet {
         let dispatcher = Arc::new(Dispatcher { make, held: Mutex::new(held), wakers });
         let mut gpus = JoinSet::new();
         for index in 0..count {
-            gpus.spawn(Gpu { dispatcher: dispatcher.clone(), index, groups: vec![], version: None }.work());
+            gpus.spawn(
+                Gpu { dispatcher: dispatcher.clone(), index, groups: vec![], version: None }.work(),
+            );
         }
         Self { dispatcher, _gpus: gpus }
     }

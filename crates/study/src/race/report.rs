@@ -4,7 +4,7 @@
 //! its forecast where it was paused, lies below the leader's by more than [`Analysis::end_margin`].
 //! All others are not told apart from the leader, however early they were paused.
 
-use scalerl_journal::Axis;
+use scalerl_recipe::Axis;
 use serde::Serialize;
 
 use super::{Decision, Judged};
