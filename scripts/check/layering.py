@@ -18,7 +18,7 @@ MAY_USE = {
     "rollout": set(),
     "task": {"files", "grader", "recipe", "rollout"},
     "objective": {"recipe", "rollout"},
-    "journal": {"curve", "files", "rollout"},
+    "journal": {"curve", "files", "recipe", "rollout"},
     "torch": set(),
     "model": {"files", "torch"},
     "generate": {"model", "rollout", "torch"},

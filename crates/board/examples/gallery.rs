@@ -7,7 +7,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use scalerl_board::chart::Role;
-use scalerl_board::plots::{self, Captions, Ceiling, CurvePoint, Measured, Outcome, Run};
+use scalerl_board::plots::{self, Captions, Ceiling, CurvePoint, Measured, Outcome, RunCurve};
 use scalerl_board::{
     Block, Figure, Glyphs, Page, Section, Size, Table, TerminalOptions, save, terminal,
 };
@@ -84,7 +84,7 @@ fn captions(title: &str, subtitle: &str) -> Captions {
 
 const EIGHT_B: Law = Law { floor: 0.40, ceiling: 0.645, steepness: 1.9, midpoint: 10_200.0 };
 
-fn one_run() -> Run {
+fn one_run() -> RunCurve {
     let points = measured(EIGHT_B, 7, (1..=34).map(|index| 1330.0 * f64::from(index) * 1.9));
     let mut points = roles(&points, 4000.0, 50_000.0);
     points.insert(0, Measured { compute: 0.0, value: 0.397, role: Role::LeftOut });
@@ -95,7 +95,7 @@ fn one_run() -> Run {
         low: EIGHT_B.value(compute) - half,
         high: EIGHT_B.value(compute) + half,
     };
-    Run {
+    RunCurve {
         name: "8B dense".into(),
         points,
         curve: EIGHT_B.curve(1500.0, 200_000.0, 50_000.0),
@@ -106,10 +106,10 @@ fn one_run() -> Run {
     }
 }
 
-fn unbounded_run() -> Run {
+fn unbounded_run() -> RunCurve {
     let law = Law { floor: 0.21, ceiling: 0.71, steepness: 1.1, midpoint: 9e20 };
     let points = measured(law, 3, (0..14).map(|index| 1.2e18 * 1.55f64.powi(index)));
-    let mut run = Run {
+    let mut run = RunCurve {
         name: "0.5B on GSM8K".into(),
         points: roles(&points, 3e18, 1e22),
         curve: law.curve(1e18, 1e22, 4e20),
@@ -125,7 +125,7 @@ fn unbounded_run() -> Run {
     run
 }
 
-fn five_runs() -> Vec<Run> {
+fn five_runs() -> Vec<RunCurve> {
     let laws = [
         ("ScaleRL", 0.61, 1.97, 2600.0),
         ("MiniMax-M1", 0.605, 1.6, 2900.0),
@@ -136,30 +136,30 @@ fn five_runs() -> Vec<Run> {
     let run = |(index, (name, ceiling, steepness, midpoint)): (usize, (&str, f64, f64, f64))| {
         let law = Law { floor: 0.39, ceiling, steepness, midpoint };
         let computes = (1..=16).map(|step| 1000.0 * f64::from(step));
-        Run {
+        RunCurve {
             name: name.into(),
             points: roles(&measured(law, index as u64 + 11, computes), 1500.0, 8000.0),
             curve: law.curve(900.0, 16_500.0, 8000.0),
             ceiling: Some(Ceiling { value: ceiling, low: 0.0, high: 1.0, bounded: true }),
             fitted_until: Some(8000.0),
-            ..Run::default()
+            ..RunCurve::default()
         }
     };
     laws.into_iter().enumerate().map(run).collect()
 }
 
 /// A sweep of learning rates, more runs than can be told apart.
-fn forty_runs() -> Vec<Run> {
+fn forty_runs() -> Vec<RunCurve> {
     let run = |index: u32| {
         let share = f64::from(index) / 39.0;
         let law = Law { floor: 0.3, ceiling: 0.5 + 0.2 * share, steepness: 1.4, midpoint: 400.0 };
         let computes = (1..=12).map(|step| 120.0 * f64::from(step));
-        Run {
+        RunCurve {
             name: format!("sweep lr={:.1e}", 1e-7 * 1.2f64.powi(index.cast_signed())),
             points: roles(&measured(law, u64::from(index) + 90, computes), 0.0, 2000.0),
             curve: law.curve(100.0, 3000.0, 1500.0),
             ceiling: Some(Ceiling { value: law.ceiling, low: 0.0, high: 1.0, bounded: true }),
-            ..Run::default()
+            ..RunCurve::default()
         }
     };
     (0..40).map(run).collect()
@@ -243,10 +243,10 @@ fn agreement() -> Figure {
 
 /// Shapes that break careless drawing: one point, a constant, less than a decade, six decades.
 fn edge_cases() -> Vec<(&'static str, Figure)> {
-    let run = |points: Vec<(f64, f64)>| Run {
+    let run = |points: Vec<(f64, f64)>| RunCurve {
         name: "edge".into(),
         points: roles(&points, 0.0, f64::INFINITY),
-        ..Run::default()
+        ..RunCurve::default()
     };
     let draw = |title: &str, points| plots::fit(&run(points), &captions(title, ""));
     let narrow = Law { floor: 0.5, ceiling: 0.7, steepness: 3.0, midpoint: 4500.0 };

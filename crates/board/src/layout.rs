@@ -73,7 +73,7 @@ pub(crate) struct Heading {
 }
 
 /// A legend entry and the left end of its swatch, vertically in its middle.
-pub(crate) struct Placed {
+pub(crate) struct LegendItem {
     pub(crate) entry: Entry,
     pub(crate) x: f64,
     pub(crate) y: f64,
@@ -101,7 +101,7 @@ pub(crate) struct Layout {
     pub(crate) size: Size,
     pub(crate) title: Vec<Heading>,
     pub(crate) subtitle: Vec<Heading>,
-    pub(crate) legend: Vec<Placed>,
+    pub(crate) legend: Vec<LegendItem>,
     pub(crate) side: Vec<SideLabel>,
     pub(crate) plot: Rect,
     pub(crate) x: Span,
@@ -221,7 +221,7 @@ fn side_width(figure: &Figure, size: Size) -> Option<f64> {
     (width <= size.width * MARGIN_LABELS_SHARE).then_some(width)
 }
 
-fn flow(entries: Vec<Entry>, room: f64, cursor: &mut f64) -> Vec<Placed> {
+fn flow(entries: Vec<Entry>, room: f64, cursor: &mut f64) -> Vec<LegendItem> {
     if entries.is_empty() {
         return Vec::new();
     }
@@ -235,7 +235,7 @@ fn flow(entries: Vec<Entry>, room: f64, cursor: &mut f64) -> Vec<Placed> {
             x = 0.0;
             *cursor += LEGEND_ROW;
         }
-        let placed = Placed { entry, x: MARGIN + x, y: *cursor + LEGEND_ROW / 2.0, swatch };
+        let placed = LegendItem { entry, x: MARGIN + x, y: *cursor + LEGEND_ROW / 2.0, swatch };
         x += width + 18.0;
         placed
     };

@@ -54,7 +54,7 @@ pub struct Ceiling {
 
 /// One run and what is known of its curve.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Run {
+pub struct RunCurve {
     /// Name, as in the legend.
     pub name: String,
     /// Measurements in any order.
@@ -87,7 +87,7 @@ pub struct Captions {
 }
 
 /// One run with everything that the fit says about it.
-pub fn fit(run: &Run, captions: &Captions) -> Figure {
+pub fn fit(run: &RunCurve, captions: &Captions) -> Figure {
     let tone = Tone::Run(0);
     let mut layers = Vec::new();
     layers.extend(run.ceiling.map(|ceiling| {
@@ -120,7 +120,7 @@ const MOST_DETAILED: usize = 6;
 
 /// Many runs in one figure; with more than six, intervals and ceilings are left to tables and
 /// hover texts.
-pub fn compare(runs: &[Run], captions: &Captions) -> Figure {
+pub fn compare(runs: &[RunCurve], captions: &Captions) -> Figure {
     let mut layers = Vec::new();
     let detailed = if runs.len() > MOST_DETAILED { &[][..] } else { runs };
     for (index, run) in detailed.iter().enumerate() {
@@ -207,14 +207,14 @@ pub fn backtest(points: &[Measured], windows: &[Window], captions: &Captions) ->
         let tone = Tone::Run(index);
         let (_, ahead) = cut_at(&window.curve, window.fitted_until);
         let legend = format!("forecast from {}", window.name);
-        let run = Run { name: legend.clone(), curve: ahead, ..Run::default() };
+        let run = RunCurve { name: legend.clone(), curve: ahead, ..RunCurve::default() };
         layers.push(band(&run, tone, legend.clone()));
         layers.extend(curve(&run, tone, [&legend, ""]));
         layers.push(probes(&run, tone));
         let label = window.name.clone();
         layers.push(Layer::Rule(Rule { tone, x: window.fitted_until, label }));
     }
-    let run = Run { points: points.to_vec(), ..Run::default() };
+    let run = RunCurve { points: points.to_vec(), ..RunCurve::default() };
     for (role, legend) in
         [(Role::LeftOut, "left out"), (Role::HeldOut, "measured"), (Role::Used, "measured")]
     {
@@ -317,7 +317,7 @@ fn ceiling_level(ceiling: Ceiling, interval: &str) -> Level {
     }
 }
 
-fn band(run: &Run, tone: Tone, legend: String) -> Layer {
+fn band(run: &RunCurve, tone: Tone, legend: String) -> Layer {
     let points: Vec<_> = run
         .curve
         .iter()
@@ -329,7 +329,7 @@ fn band(run: &Run, tone: Tone, legend: String) -> Layer {
 }
 
 /// The fitted piece and the extrapolated piece of a curve, with their legends.
-fn curve(run: &Run, tone: Tone, legends: [&str; 2]) -> Vec<Layer> {
+fn curve(run: &RunCurve, tone: Tone, legends: [&str; 2]) -> Vec<Layer> {
     let (inside, beyond) = cut_at(&run.curve, run.fitted_until.unwrap_or(f64::INFINITY));
     let pieces = [(inside, Stroke::Solid, legends[0]), (beyond, Stroke::Dashed, legends[1])];
     pieces
@@ -363,7 +363,7 @@ fn cut_at(curve: &[CurvePoint], at: f64) -> (Vec<CurvePoint>, Vec<CurvePoint>) {
     (inside, beyond)
 }
 
-fn probes(run: &Run, tone: Tone) -> Layer {
+fn probes(run: &RunCurve, tone: Tone) -> Layer {
     let dots = run.curve.iter().map(|point| Dot {
         x: point.compute,
         y: point.value,
@@ -377,7 +377,7 @@ fn probes(run: &Run, tone: Tone) -> Layer {
     Layer::Points(Points { tone, role: Role::Probe, legend: String::new(), dots: dots.collect() })
 }
 
-fn points(run: &Run, tone: Tone, role: Role, legend: &str) -> Layer {
+fn points(run: &RunCurve, tone: Tone, role: Role, legend: &str) -> Layer {
     let dots = run.points.iter().filter(|point| point.role == role).map(|point| Dot {
         x: point.compute,
         y: point.value,
@@ -395,7 +395,7 @@ enum Labelled {
     No,
 }
 
-fn forecasts(run: &Run, tone: Tone, legend: &str, labelled: Labelled) -> Layer {
+fn forecasts(run: &RunCurve, tone: Tone, legend: &str, labelled: Labelled) -> Layer {
     let marks = run.forecasts.iter().map(|forecast| {
         let value = interval_text(forecast.value, forecast.low, forecast.high);
         Mark {
@@ -443,10 +443,10 @@ mod tests {
 
     #[test]
     fn a_curve_is_solid_until_the_window_ends_and_dashed_from_the_same_point() {
-        let run = Run {
+        let run = RunCurve {
             curve: line(&[(1.0, 0.1), (100.0, 0.3), (10_000.0, 0.5)]),
             fitted_until: Some(1000.0),
-            ..Run::default()
+            ..RunCurve::default()
         };
         let figure = fit(&run, &Captions::default());
         let [solid, dashed] = lines(&figure)[..] else { panic!("two pieces") };
@@ -459,7 +459,7 @@ mod tests {
     #[test]
     fn a_ceiling_that_is_not_bounded_is_never_drawn_as_a_number() {
         let ceiling = Ceiling { value: 0.987, low: 0.5, high: 1.0, bounded: false };
-        let run = Run { name: "run".into(), ceiling: Some(ceiling), ..Run::default() };
+        let run = RunCurve { name: "run".into(), ceiling: Some(ceiling), ..RunCurve::default() };
         let captions = Captions { interval: "90 %".into(), ..Captions::default() };
         for figure in [fit(&run, &captions), compare(std::slice::from_ref(&run), &captions)] {
             for layer in &figure.layers {

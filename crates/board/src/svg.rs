@@ -22,7 +22,7 @@ use words::{Anchor, Words};
 
 use crate::chart::{Figure, Layer, Stroke, Tone};
 use crate::font::Weight;
-use crate::layout::{self, Layout, Placed, Size, TEXT_SIZE, TITLE_SIZE};
+use crate::layout::{self, Layout, LegendItem, Size, TEXT_SIZE, TITLE_SIZE};
 use crate::legend::Swatch;
 use crate::marker::{self, round};
 use crate::text::{self, escape};
@@ -138,7 +138,7 @@ impl Canvas<'_> {
         }
     }
 
-    fn swatch(&mut self, swatch: Swatch, placed: &Placed) {
+    fn swatch(&mut self, swatch: Swatch, placed: &LegendItem) {
         let (x, y, width) = (placed.x, placed.y, placed.swatch);
         let (left, right, middle) = (round(x), round(x + width), round(x + width / 2.0));
         let (top, bottom, y) = (round(y - 6.0), round(y + 6.0), round(y));

@@ -6,8 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use clap::ValueEnum;
-use scalerl_journal::Axis;
+use scalerl_recipe::Axis;
 use scalerl_report::run::RunReport;
 
 use crate::failure::BadInput;
@@ -21,42 +20,23 @@ pub(crate) struct Args {
     /// Where the page goes. Default: report.html in the run's folder.
     #[arg(long, value_name = "FILE.html")]
     out: Option<PathBuf>,
-    /// Compute axis. Default: the recipe's (budget.axis).
-    #[arg(long, value_name = "AXIS")]
-    x: Option<ChosenAxis>,
+    /// Compute axis: device-hours, tokens, flops or steps. Default: the recipe's (budget.axis).
+    #[arg(long, value_name = "AXIS", value_parser = axis)]
+    x: Option<Axis>,
     /// The numbers as JSON, and no page unless --out asks for one.
     #[arg(long)]
     json: bool,
 }
 
-/// What `--x` takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum ChosenAxis {
-    /// Device-hours without evaluations.
-    #[value(alias = "gpu-hours", alias = "gpu_hours")]
-    DeviceHours,
-    /// Tokens generated for training.
-    Tokens,
-    /// Operations of the model in generating and training.
-    Flops,
-    /// Optimizer steps.
-    Steps,
-}
-
-impl From<ChosenAxis> for Axis {
-    fn from(chosen: ChosenAxis) -> Self {
-        match chosen {
-            ChosenAxis::DeviceHours => Self::DeviceHours,
-            ChosenAxis::Tokens => Self::Tokens,
-            ChosenAxis::Flops => Self::Flops,
-            ChosenAxis::Steps => Self::Steps,
-        }
-    }
+/// The recipe's names, and what others call device-hours.
+fn axis(text: &str) -> Result<Axis, String> {
+    let name = if matches!(text, "gpu-hours" | "gpu_hours") { "device-hours" } else { text };
+    Axis::named(name).ok_or_else(|| format!("it must be one of {}", Axis::NAMES.join(", ")))
 }
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     check_out(args)?;
-    let report = load(&args.run, args.x.map(Axis::from))?;
+    let report = load(&args.run, args.x)?;
     if args.json {
         output::json(out, &report.headline())?;
     } else {

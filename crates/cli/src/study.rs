@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let study = Study { plan, folder };
     check_folder(args, &study)?;
     let program = program(args)?;
-    if args.jobs > 1 && study.plan.budget.axis == scalerl_journal::Axis::DeviceHours {
+    if args.jobs > 1 && study.plan.budget.axis == scalerl_recipe::Axis::DeviceHours {
         say("note: the budget is device-time, and runs that share a device slow each other down");
     }
     study.prepare()?;

@@ -10,7 +10,9 @@
 
 use std::{error::Error, path::Path, sync::Arc, time::Duration};
 
-use scalerl_engine::{Deadlines, Devices, Phrases, Run, Settings, Simulated, fake, never, run};
+use scalerl_engine::{
+    Deadlines, Devices, Phrases, RunParts, Settings, Simulated, fake, never, run,
+};
 use scalerl_journal::{Environment, Reading, RunFolder};
 use scalerl_recipe::{Override, Recipe};
 use scalerl_rollout::EvaluationSet;
@@ -46,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let run_folder = RunFolder::create(path, &recipe.to_toml(), &environment)?;
     let mut training_time = fake::Delays::new(1, Duration::from_secs(8));
     let held_out = fake::fake_prompts("held-out", 50);
-    let parts = Run {
+    let parts = RunParts {
         settings: Settings {
             recipe: Recipe::clone(&recipe),
             phrases: Phrases {
@@ -67,6 +69,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         trainer: Simulated::new(fake::FakeTrainer::new(), move || training_time.draw()),
         prompts: fake::FakePrompts::new(4096),
         grader: Arc::new(fake::FakeGrader::new(3, Duration::from_millis(200))),
+        environment: None,
         stop: never(),
         fleet: None,
         observer: None,

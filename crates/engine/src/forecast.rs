@@ -1,8 +1,8 @@
 //! The live forecast: refits the curve after each evaluation.
 
 use scalerl_curve::{Compute, Fit, FitOptions, HistoryEntry, fit};
-use scalerl_journal::{Axis, EvaluationPoint, ForecastReport, HistoryUse};
-use scalerl_recipe as recipe;
+use scalerl_journal::{EvaluationPoint, ForecastReport, HistoryUse};
+use scalerl_recipe::Axis;
 use scalerl_rollout::PolicyVersion;
 
 /// "What would twice the compute buy?"
@@ -63,14 +63,4 @@ fn is_finite(report: &ForecastReport) -> bool {
     ]
     .iter()
     .all(|number| number.is_finite())
-}
-
-/// The recipe's word for an axis as the journal's.
-pub(crate) fn axis_of(axis: &recipe::Axis) -> Axis {
-    match axis {
-        recipe::Axis::DeviceHours => Axis::DeviceHours,
-        recipe::Axis::Tokens => Axis::Tokens,
-        recipe::Axis::Flops => Axis::Flops,
-        recipe::Axis::Steps => Axis::Steps,
-    }
 }

@@ -8,7 +8,7 @@
 //! Each keeps its slot; what drops the last of them frees the slot.
 
 use scalerl_journal::{BatchReport, Fate, GroupReport};
-use scalerl_objective::plan::PlanReport;
+use scalerl_objective::prepare::BatchCounts;
 use scalerl_rollout::{Batch, DrawnPrompt, Group, GroupId, PolicyVersion, Rollout};
 use serde::{Deserialize, Serialize};
 
@@ -148,24 +148,24 @@ impl Formed {
     }
 
     /// What the journal says about it.
-    pub(crate) fn report(&self, plan: &PlanReport) -> BatchReport {
+    pub(crate) fn report(&self, counts: &BatchCounts) -> BatchReport {
         let rollouts = || self.ready.iter().flat_map(|ready| &ready.judged.rollouts);
-        let all = (plan.completions.max(1)) as f64;
+        let all = (counts.completions.max(1)) as f64;
         let passed = rollouts().filter(|rollout| rollout.reward.is_correct).count();
         let tokens: usize = rollouts().map(Rollout::tokens).sum();
         BatchReport {
             groups: self.ready.iter().map(|ready| ready.ticket.id).collect(),
-            zero_variance: plan.zero_variance_groups.clone(),
-            trained_groups: plan.trained_groups as u32,
-            completions: plan.completions as u32,
-            trained_completions: plan.trained_completions as u32,
-            trained_tokens: plan.trained_tokens as u64,
-            truncated_share: plan.truncated as f64 / all,
-            interrupted_share: plan.interrupted as f64 / all,
-            mean_reward: plan.mean_reward,
+            zero_variance: counts.zero_variance_groups.clone(),
+            trained_groups: counts.trained_groups as u32,
+            completions: counts.completions as u32,
+            trained_completions: counts.trained_completions as u32,
+            trained_tokens: counts.trained_tokens as u64,
+            truncated_share: counts.truncated as f64 / all,
+            interrupted_share: counts.interrupted as f64 / all,
+            mean_reward: counts.mean_reward,
             pass_rate: passed as f64 / all,
             mean_tokens: tokens as f64 / all,
-            advantage_deviation: plan.advantage_deviation,
+            advantage_deviation: counts.advantage_deviation,
         }
     }
 }

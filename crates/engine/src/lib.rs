@@ -66,7 +66,7 @@ pub use trainer_handle::{OwnThread, Simulated, TrainerHandle};
 use conductor::Conductor;
 
 /// The parts of a run.
-pub struct Run<G, S, P, R> {
+pub struct RunParts<G, S, P, R> {
     /// What is fixed.
     pub settings: Settings,
     /// Samples; shared by all sampling tasks.
@@ -103,7 +103,10 @@ pub struct RunEnd {
 /// Runs to the end: a new run if the folder has no events yet, else from its newest checkpoint.
 ///
 /// Dropping the future is as safe as killing the process: the folder can be resumed.
-pub async fn run<G, S, P, R>(folder: RunFolder, run: Run<G, S, P, R>) -> Result<RunEnd, EngineError>
+pub async fn run<G, S, P, R>(
+    folder: RunFolder,
+    run: RunParts<G, S, P, R>,
+) -> Result<RunEnd, EngineError>
 where
     G: Generator,
     S: TrainerHandle,

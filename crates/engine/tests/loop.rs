@@ -472,7 +472,7 @@ fn fitting_commands_read_the_folder_of_a_killed_and_resumed_run() {
 /// What a run of this rig teaches when it is over.
 fn taught(points: &[scalerl_journal::EvaluationPoint], name: &str) -> HistoryEntry {
     let series =
-        scalerl_journal::EvaluationPoint::series(points, scalerl_journal::Axis::Steps).unwrap();
+        scalerl_journal::EvaluationPoint::series(points, scalerl_recipe::Axis::Steps).unwrap();
     HistoryEntry::summarise(name, &series).unwrap()
 }
 

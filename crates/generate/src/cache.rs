@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use tch::{Device, Kind, TchError, Tensor};
 
-use super::loops::{self, Places};
+use super::loops::{self, TokenPages};
 use super::pool::Page;
 use scalerl_model::config::{ModelConfig, Span};
 use scalerl_model::network::{Attend, Heads};
@@ -232,12 +232,12 @@ impl Attend for PagedAttention<'_> {
     fn attend(&self, layer: usize, span: Span, heads: &Heads) -> Result<Tensor, TchError> {
         let start = Instant::now();
         let out = if loops::takes(heads) {
-            let places = Places {
+            let paged = TokenPages {
                 tables: &self.batch.tables,
                 rows: &self.batch.rows,
                 positions: &self.batch.host_positions,
             };
-            loops::paged_attention(heads, self.cache.layer(layer), &places, span)?
+            loops::paged_attention(heads, self.cache.layer(layer), &paged, span)?
         } else {
             self.plain(layer, span, heads)?
         };

@@ -1,6 +1,6 @@
 //! The generator: submit requests, call [`Generator::step`], exchange weights between two steps.
 //!
-//! A step asks the scheduler for a plan, runs its tokens through the network (the trainer's own
+//! A step asks the scheduler for what runs next, runs its tokens through the network (the trainer's own
 //! layers, with attention over pages), draws a token for every sequence whose tokens are all
 //! computed, and hands out what was drawn and what has ended.
 //!
@@ -301,14 +301,14 @@ impl Generator {
 
     /// Plans a step and begins it.
     fn planned(&mut self) -> Result<Option<Flight>, GenerateError> {
-        let plan = self.scheduler.plan();
-        if plan.chunks.is_empty() {
+        let step = self.scheduler.schedule();
+        if step.chunks.is_empty() {
             return Ok(None);
         }
-        self.cache.copy_pages(&plan.copies)?;
+        self.cache.copy_pages(&step.copies)?;
         self.lap("schedule")?;
-        let flight = self.compute(&plan.chunks)?;
-        self.scheduler.computed(&plan);
+        let flight = self.compute(&step.chunks)?;
+        self.scheduler.computed(&step);
         Ok(Some(flight))
     }
 

@@ -46,7 +46,7 @@ unsafe extern "C" {
 
 /// Where the tokens of a step belong. `tables` [sequences, pages of the longest], int32 on the CPU;
 /// `rows` and `positions` have one entry per token.
-pub(crate) struct Places<'a> {
+pub(crate) struct TokenPages<'a> {
     pub(crate) tables: &'a Tensor,
     pub(crate) rows: &'a [i32],
     pub(crate) positions: &'a [i64],
@@ -67,7 +67,7 @@ pub(crate) fn takes(heads: &Heads) -> bool {
 pub(crate) fn paged_attention(
     heads: &Heads,
     [keys, values]: [&Tensor; 2],
-    places: &Places,
+    paged: &TokenPages,
     span: Span,
 ) -> Result<Tensor, TchError> {
     let (tokens, query_heads, width) = heads.q.size3()?;
@@ -76,17 +76,17 @@ pub(crate) fn paged_attention(
     assert!(keys.is_contiguous() && values.is_contiguous() && keys.kind() == Kind::Float);
     assert!(values.size() == keys.size() && cache_width == width);
     assert!(heads.k.size() == [tokens, kv_heads, width] && heads.v.size() == heads.k.size());
-    assert!(places.rows.len() as i64 == tokens && places.positions.len() as i64 == tokens);
-    let (sequences, table_stride) = places.tables.size2()?;
-    assert!(places.tables.kind() == Kind::Int && places.tables.is_contiguous());
+    assert!(paged.rows.len() as i64 == tokens && paged.positions.len() as i64 == tokens);
+    let (sequences, table_stride) = paged.tables.size2()?;
+    assert!(paged.tables.kind() == Kind::Int && paged.tables.is_contiguous());
     // SAFETY: int32, contiguous and of that size, as asserted; alive through this function.
     let table = unsafe {
         std::slice::from_raw_parts(
-            places.tables.data_ptr().cast::<i32>(),
+            paged.tables.data_ptr().cast::<i32>(),
             (sequences * table_stride) as usize,
         )
     };
-    for (&row, &position) in places.rows.iter().zip(places.positions) {
+    for (&row, &position) in paged.rows.iter().zip(paged.positions) {
         let at = i64::from(row) * table_stride + position / page;
         assert!(position / page < table_stride && i64::from(table[at as usize]) < pages);
     }
@@ -100,8 +100,8 @@ pub(crate) fn paged_attention(
         values: values.data_ptr().cast(),
         tables: table.as_ptr(),
         table_stride,
-        rows: places.rows.as_ptr(),
-        positions: places.positions.as_ptr(),
+        rows: paged.rows.as_ptr(),
+        positions: paged.positions.as_ptr(),
         out: out.data_ptr().cast(),
         tokens,
         heads: query_heads,

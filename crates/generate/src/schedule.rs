@@ -13,7 +13,7 @@
 //! into it. The shared prefix is let go when nobody waits for it, when pages run out, and always
 //! when weights change: no prefix survives a policy version.
 //!
-//! Plain numbers: tensors follow the [`Plan`] in `generator.rs`.
+//! Plain numbers: tensors follow the [`ScheduledStep`] in `generator.rs`.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -54,14 +54,14 @@ pub(crate) struct Chunk {
 
 /// One step. Copies come before anything else.
 #[derive(Debug, Default)]
-pub(crate) struct Plan {
+pub(crate) struct ScheduledStep {
     pub(crate) copies: Vec<(Page, Page)>,
     pub(crate) chunks: Vec<Chunk>,
 }
 
 /// What the completions of one prompt share.
 #[derive(Default)]
-struct Group {
+struct SharedPrompt {
     /// Order of the sequence that computes the prompt now.
     leader: Option<u64>,
     /// Pages of the computed prefix.
@@ -76,7 +76,7 @@ pub(crate) struct Scheduler {
     pub(crate) running: Vec<Sequence>,
     /// Oldest first; those set aside are older than those never started.
     waiting: VecDeque<Sequence>,
-    groups: BTreeMap<RequestId, Group>,
+    groups: BTreeMap<RequestId, SharedPrompt>,
     limits: Limits,
     set_aside: u64,
     /// Steps that free places have waited.
@@ -104,20 +104,20 @@ impl Scheduler {
         self.set_aside
     }
 
-    fn group(&mut self, id: RequestId) -> &mut Group {
+    fn group(&mut self, id: RequestId) -> &mut SharedPrompt {
         self.groups.get_mut(&id).expect("a group lives as long as its sequences")
     }
 
     /// Decides the next step.
-    pub(crate) fn plan(&mut self) -> Plan {
+    pub(crate) fn schedule(&mut self) -> ScheduledStep {
         self.admit();
-        let mut plan = Plan::default();
+        let mut step = ScheduledStep::default();
         let mut budget = self.limits.chunk;
         let mut place = 0;
         // `running` may shrink from its young end while we go.
         while place < self.running.len() {
             if let Some(count) = self.wanted(place, budget) {
-                if !self.find_pages(place, count, &mut plan.copies) {
+                if !self.find_pages(place, count, &mut step.copies) {
                     // Nobody younger is left to give way: this one does.
                     self.set_aside(place);
                     continue;
@@ -127,11 +127,11 @@ impl Scheduler {
                 if sequence.pending() > 1 {
                     budget -= count;
                 }
-                plan.chunks.push(Chunk { place, from: sequence.computed, count, is_last });
+                step.chunks.push(Chunk { place, from: sequence.computed, count, is_last });
             }
             place += 1;
         }
-        plan
+        step
     }
 
     /// Tokens that the sequence would run now; `None` when it has to wait.
@@ -310,9 +310,9 @@ impl Scheduler {
         needed
     }
 
-    /// Books what a plan has computed. Call before tokens are accepted and sequences leave.
-    pub(crate) fn computed(&mut self, plan: &Plan) {
-        for chunk in &plan.chunks {
+    /// Books what a step has computed. Call before tokens are accepted and sequences leave.
+    pub(crate) fn computed(&mut self, step: &ScheduledStep) {
+        for chunk in &step.chunks {
             let sequence = &mut self.running[chunk.place];
             sequence.computed = chunk.from + chunk.count;
             let (id, order) = (sequence.id, sequence.order);

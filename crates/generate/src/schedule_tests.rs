@@ -101,24 +101,24 @@ impl Simulation {
 
     /// Plans and computes; the places that are drawn for.
     fn planned(&mut self) -> Vec<usize> {
-        let plan = self.scheduler.plan();
-        assert!(!plan.chunks.is_empty(), "a step without work never ends");
+        let step = self.scheduler.schedule();
+        assert!(!step.chunks.is_empty(), "a step without work never ends");
         let reads: Vec<_> =
-            plan.copies.iter().map(|(from, _)| self.memory[*from as usize]).collect();
-        for ((_, to), content) in plan.copies.iter().zip(reads) {
+            step.copies.iter().map(|(from, _)| self.memory[*from as usize]).collect();
+        for ((_, to), content) in step.copies.iter().zip(reads) {
             self.memory[*to as usize] = content;
         }
-        for chunk in &plan.chunks {
+        for chunk in &step.chunks {
             for position in chunk.from..chunk.from + chunk.count {
                 let token = self.scheduler.running[chunk.place].tokens[position];
                 self.write(chunk.place, position, token);
             }
         }
-        self.scheduler.computed(&plan);
-        for chunk in &plan.chunks {
+        self.scheduler.computed(&step);
+        for chunk in &step.chunks {
             self.check(chunk.place);
         }
-        plan.chunks.iter().filter(|chunk| chunk.is_last).map(|chunk| chunk.place).collect()
+        step.chunks.iter().filter(|chunk| chunk.is_last).map(|chunk| chunk.place).collect()
     }
 
     fn write(&mut self, place: usize, position: usize, token: i64) {
@@ -207,10 +207,10 @@ fn a_request_that_fills_the_whole_pool_finishes_beside_its_siblings() {
 fn completions_of_one_prompt_compute_it_once_and_share_its_pages() {
     let mut simulation = Simulation::new(64, Limits { running: 8, chunk: 64, gather: 0 });
     simulation.submit(0, 4 * SIZE + 2, 4, 3);
-    let first = simulation.scheduler.plan();
+    let first = simulation.scheduler.schedule();
     assert_eq!(first.chunks.len(), 1, "the leader alone computes the prompt");
     simulation.scheduler.computed(&first);
-    let second = simulation.scheduler.plan();
+    let second = simulation.scheduler.schedule();
     let counts: Vec<usize> = second.chunks.iter().map(|chunk| chunk.count).collect();
     assert_eq!(counts, [1, 1, 1], "the others run the last token only");
     assert!(simulation.scheduler.pool.usage(0).shared_pages >= 4);
@@ -225,9 +225,9 @@ fn a_long_prompt_does_not_hold_up_those_who_decode() {
     simulation.step();
     simulation.submit(1, 80, 1, 2);
     for _ in 0..5 {
-        let plan = simulation.scheduler.plan();
-        assert_eq!(plan.chunks[0].count, 1, "the old one decodes in every step");
-        assert!(plan.chunks.iter().map(|chunk| chunk.count).sum::<usize>() <= 9);
+        let step = simulation.scheduler.schedule();
+        assert_eq!(step.chunks[0].count, 1, "the old one decodes in every step");
+        assert!(step.chunks.iter().map(|chunk| chunk.count).sum::<usize>() <= 9);
         simulation.step();
     }
 }
@@ -266,24 +266,24 @@ fn free_places_wait_for_company_but_not_for_long_and_never_when_all_fit() {
         order += 1;
     };
     (0..10).for_each(|_| push(&mut scheduler));
-    let plan = scheduler.plan();
-    assert_eq!(plan.chunks.len(), 4, "an empty generator fills up at once");
-    scheduler.computed(&plan);
+    let step = scheduler.schedule();
+    assert_eq!(step.chunks.len(), 4, "an empty generator fills up at once");
+    scheduler.computed(&step);
     drop(scheduler.remove(0));
     for _ in 0..PATIENCE {
-        assert_eq!(scheduler.plan().chunks.len(), 0, "three tokens are not worth a step");
+        assert_eq!(scheduler.schedule().chunks.len(), 0, "three tokens are not worth a step");
         assert_eq!(scheduler.running.len(), 3);
     }
-    assert_eq!(scheduler.plan().chunks.len(), 1, "patience has an end");
+    assert_eq!(scheduler.schedule().chunks.len(), 1, "patience has an end");
     drop(scheduler.remove(0));
     drop(scheduler.remove(0));
-    assert_eq!(scheduler.plan().chunks.len(), 3, "six tokens are worth it");
+    assert_eq!(scheduler.schedule().chunks.len(), 3, "six tokens are worth it");
     drop(scheduler.remove(0));
     drop(scheduler.remove(0));
-    let _ = scheduler.plan();
+    let _ = scheduler.schedule();
     assert_eq!(scheduler.waiting(), 1);
     drop(scheduler.remove(0));
-    let _ = scheduler.plan();
+    let _ = scheduler.schedule();
     assert_eq!(scheduler.waiting(), 0, "the last one has nobody to wait for");
 }
 

@@ -28,8 +28,8 @@ use crate::expr::Expr;
 
 pub(crate) use self::candidate::{plain_value, read_latex};
 
-use self::candidate::{Candidate, Placed};
-use self::environment::{Environments, Group, Wanted};
+use self::candidate::{Candidate, LocatedCandidate};
+use self::environment::{Environments, JoinedEnvironments, Wanted};
 use self::plain::Plain;
 
 /// Only the end of a long completion is searched: the answer is there.
@@ -155,7 +155,7 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    fn candidates(&self, rank: u8) -> Vec<Placed> {
+    fn candidates(&self, rank: u8) -> Vec<LocatedCandidate> {
         match rank {
             0 if self.sources.marked => self.marked().into_iter().collect(),
             1 => self.after_final_is(),
@@ -172,7 +172,7 @@ impl Finder<'_> {
     }
 
     /// The line after the last `####`.
-    fn marked(&self) -> Option<Placed> {
+    fn marked(&self) -> Option<LocatedCandidate> {
         let start = self.text.rfind("####")? + 4;
         let line = self.text[start..].trim_start_matches('#').lines().next()?.trim();
         let line = line.trim_matches('*').trim().trim_end_matches('.');
@@ -183,7 +183,7 @@ impl Finder<'_> {
             }
             None => return None,
         };
-        Some(Placed { start, end: self.text.len(), candidate })
+        Some(LocatedCandidate { start, end: self.text.len(), candidate })
     }
 
     /// The text up to a little after `at`: a search from one of many anchors must end soon.
@@ -196,7 +196,7 @@ impl Finder<'_> {
     }
 
     /// A candidate that stands at `at`, blanks skipped.
-    fn directly_at(&self, at: usize) -> Vec<Placed> {
+    fn directly_at(&self, at: usize) -> Vec<LocatedCandidate> {
         // Quotes, bold and a colon may stand before it.
         let rest = self.text[at..].trim_start_matches(|c: char| {
             c.is_whitespace() || matches!(c, '"' | '*' | '“' | '\'' | ':')
@@ -205,8 +205,12 @@ impl Finder<'_> {
         let start = self.text.len() - rest.len();
         let mut found = Vec::new();
         if self.sources.latex {
-            found
-                .extend(self.environments.group_at(start, Wanted::Any).as_ref().map(Placed::group));
+            found.extend(
+                self.environments
+                    .group_at(start, Wanted::Any)
+                    .as_ref()
+                    .map(LocatedCandidate::group),
+            );
         }
         if self.sources.plain {
             // The pattern wants the blank before the number.
@@ -216,13 +220,13 @@ impl Finder<'_> {
         if self.sources.choice
             && let Some(captures) = CHOICE.captures_at(self.window(at), at)
         {
-            found.extend(Placed::choice(&captures).filter(|p| p.start <= start));
+            found.extend(LocatedCandidate::choice(&captures).filter(|p| p.start <= start));
         }
         found
     }
 
-    fn after_final_is(&self) -> Vec<Placed> {
-        let closed = |placed: &Placed| {
+    fn after_final_is(&self) -> Vec<LocatedCandidate> {
+        let closed = |placed: &LocatedCandidate| {
             let is_closing =
                 |c: char| c.is_whitespace() || matches!(c, '.' | '"' | '*' | '”' | '\'' | '\\');
             self.text[placed.end..].trim_start_matches(is_closing).starts_with("I hope")
@@ -234,22 +238,22 @@ impl Finder<'_> {
             .collect()
     }
 
-    fn after_final(&self) -> Vec<Placed> {
+    fn after_final(&self) -> Vec<LocatedCandidate> {
         FINAL.find_iter(self.text).flat_map(|anchor| self.directly_at(anchor.end())).collect()
     }
 
-    fn boxed(&self) -> Vec<Placed> {
+    fn boxed(&self) -> Vec<LocatedCandidate> {
         if !self.sources.latex {
             return Vec::new();
         }
-        let mut found: Vec<Placed> =
-            self.environments.all(Wanted::Boxed).iter().map(Placed::group).collect();
+        let mut found: Vec<LocatedCandidate> =
+            self.environments.all(Wanted::Boxed).iter().map(LocatedCandidate::group).collect();
         let parts = boxed::boxes(self.text);
         if let (Some(first), Some(content)) =
             (parts.first(), boxed::last_cluster(&parts, self.text))
         {
             let end = self.text.rfind('}').map_or(self.text.len(), |at| at + 1).max(first.end);
-            found.push(Placed {
+            found.push(LocatedCandidate {
                 start: first.start,
                 end,
                 candidate: Candidate::Latex(vec![(content, false)]),
@@ -258,7 +262,7 @@ impl Finder<'_> {
         found
     }
 
-    fn after_answer(&self, with_colon: bool) -> Vec<Placed> {
+    fn after_answer(&self, with_colon: bool) -> Vec<LocatedCandidate> {
         let mut found = Vec::new();
         for anchor in ANSWER.find_iter(self.text) {
             let mut from = anchor.end();
@@ -269,7 +273,7 @@ impl Finder<'_> {
                 }
             }
             if self.sources.latex {
-                found.extend(self.group_within(from, 50).as_ref().map(Placed::group));
+                found.extend(self.group_within(from, 50).as_ref().map(LocatedCandidate::group));
             }
             if self.sources.plain {
                 found.extend(
@@ -279,14 +283,14 @@ impl Finder<'_> {
             if self.sources.choice
                 && let Some(captures) = CHOICE.captures_at(self.window(from), from)
             {
-                found.extend(Placed::choice(&captures).filter(|p| p.start <= from + 50));
+                found.extend(LocatedCandidate::choice(&captures).filter(|p| p.start <= from + 50));
             }
         }
         found
     }
 
     /// The first group that opens within `limit` characters.
-    fn group_within(&self, from: usize, limit: usize) -> Option<Group> {
+    fn group_within(&self, from: usize, limit: usize) -> Option<JoinedEnvironments> {
         self.text[from..]
             .char_indices()
             .take(limit + 1)
@@ -323,17 +327,18 @@ impl Finder<'_> {
 
     /// A number with those it is enumerated with, unless it is part of something larger. Where only
     /// some kinds of answers are looked for, as Math-Verify does, each number stands for itself.
-    fn place_plain(&self, plain: Plain, is_announced: bool) -> Option<Placed> {
+    fn place_plain(&self, plain: Plain, is_announced: bool) -> Option<LocatedCandidate> {
         if !self.sources.marked {
-            return Some(Placed::plain(plain));
+            return Some(LocatedCandidate::plain(plain));
         }
         let is_part = plain::is_part(&self.text[plain.end..]);
-        (!is_part).then(|| Placed::plain(plain::with_further(plain, self.text, is_announced)))
+        (!is_part)
+            .then(|| LocatedCandidate::plain(plain::with_further(plain, self.text, is_announced)))
     }
 
     /// The value and the text of a candidate. One of several alternatives is not the answer:
     /// `5 or $7$`.
-    fn read(&self, placed: &Placed) -> (Option<Expr>, String) {
+    fn read(&self, placed: &LocatedCandidate) -> (Option<Expr>, String) {
         let (value, text) = placed.read(self.text);
         if !self.sources.marked || !self.is_alternative(placed) {
             return (value, text);
@@ -344,7 +349,7 @@ impl Finder<'_> {
 
     /// Whether a number or a formula stands on the other side of an `or`. A box is chosen, and what
     /// stands before it is often the same in other words: `1/2, or \boxed{50\%}`.
-    fn is_alternative(&self, placed: &Placed) -> bool {
+    fn is_alternative(&self, placed: &LocatedCandidate) -> bool {
         let own = &self.text[placed.start..placed.end];
         if own.contains("\\boxed") || own.contains("\\fbox") {
             return false;
@@ -362,17 +367,19 @@ impl Finder<'_> {
         is_after || is_before
     }
 
-    fn anything(&self) -> Vec<Placed> {
+    fn anything(&self) -> Vec<LocatedCandidate> {
         let mut found = Vec::new();
         if self.sources.latex {
-            found.extend(self.environments.all(Wanted::Any).iter().map(Placed::group));
+            found.extend(self.environments.all(Wanted::Any).iter().map(LocatedCandidate::group));
         }
         if self.sources.plain {
             let numbers = plain::last(self.text, MOST_TRIED + plain::MOST_FURTHER);
             found.extend(numbers.into_iter().filter_map(|plain| self.place_plain(plain, false)));
         }
         if self.sources.choice {
-            found.extend(CHOICE.captures_iter(self.text).filter_map(|c| Placed::choice(&c)));
+            found.extend(
+                CHOICE.captures_iter(self.text).filter_map(|c| LocatedCandidate::choice(&c)),
+            );
         }
         found
     }

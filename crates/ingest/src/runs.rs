@@ -26,7 +26,7 @@ pub(crate) struct Part {
 }
 
 /// Rows of one run: its name if a column gives it, and the rows in order.
-struct Group {
+struct RunRows {
     name: Option<String>,
     rows: Vec<u32>,
 }
@@ -72,7 +72,7 @@ pub(crate) fn parts(log: &Log, request: &Request) -> Result<Vec<Part>, IngestErr
     }
 }
 
-fn has_values(log: &Log, metric: &Metric, group: &Group) -> bool {
+fn has_values(log: &Log, metric: &Metric, group: &RunRows) -> bool {
     let column = log.table.column(&metric.column);
     column.is_some_and(|column| group.rows.iter().any(|row| column.get(*row).is_some()))
 }
@@ -109,7 +109,7 @@ fn missing(log: &Log, option: &'static str, wanted: &str) -> IngestError {
 }
 
 /// Splits by `--by`, else by a textual column that names runs, else not at all.
-fn groups(log: &Log, request: &Request) -> Result<Vec<Group>, IngestError> {
+fn groups(log: &Log, request: &Request) -> Result<Vec<RunRows>, IngestError> {
     let by = match &request.by {
         Some(wanted) => {
             Some(compute::find(&log.table, wanted).ok_or_else(|| missing(log, "--by", wanted))?)
@@ -121,8 +121,8 @@ fn groups(log: &Log, request: &Request) -> Result<Vec<Group>, IngestError> {
             .find(|column| column.is_text()),
     };
     let all = 0..log.table.row_count();
-    let Some(by) = by else { return Ok(vec![Group { name: None, rows: all.collect() }]) };
-    let mut groups: Vec<Group> = Vec::new();
+    let Some(by) = by else { return Ok(vec![RunRows { name: None, rows: all.collect() }]) };
+    let mut groups: Vec<RunRows> = Vec::new();
     let mut places: HashMap<Option<String>, usize> = HashMap::new();
     for row in all {
         let name = by.get(row).map(|cell| match cell {
@@ -130,7 +130,7 @@ fn groups(log: &Log, request: &Request) -> Result<Vec<Group>, IngestError> {
             Cell::Text(text) => text.clone(),
         });
         let place = *places.entry(name).or_insert_with_key(|name| {
-            groups.push(Group { name: name.clone(), rows: Vec::new() });
+            groups.push(RunRows { name: name.clone(), rows: Vec::new() });
             groups.len() - 1
         });
         groups[place].rows.push(row);
@@ -141,7 +141,7 @@ fn groups(log: &Log, request: &Request) -> Result<Vec<Group>, IngestError> {
 fn run(
     log: &Log,
     request: &Request,
-    group: &Group,
+    group: &RunRows,
     metric: &Metric,
     compute: &compute::ComputeAxis,
     samples: &Samples<'_>,
@@ -247,7 +247,7 @@ impl<'a> Samples<'a> {
 const ENTROPIES: [&str; 5] =
     ["entropy", "entropy_loss", "mean_entropy", "entropy_mean", "policy_entropy"];
 
-fn entropy(log: &Log, group: &Group, values: &compute::Values) -> Vec<(Compute, f64)> {
+fn entropy(log: &Log, group: &RunRows, values: &compute::Values) -> Vec<(Compute, f64)> {
     let rank = |column: &Column| {
         let name = normalise(&column.name);
         let leaf = name.rsplit(['/', '.']).next().unwrap_or(&name);

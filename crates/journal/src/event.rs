@@ -9,10 +9,11 @@
 //! A new field gets a default, a changed meaning a new [`FORMAT`].
 
 use scalerl_curve::{HistoryShare, Verdict};
+use scalerl_recipe::Axis;
 use scalerl_rollout::{Draw, GroupId, PolicyVersion, PromptId, StepReport};
 use serde::{Deserialize, Serialize};
 
-use crate::{fleet::FleetChange, ledger::Ledger, points::Axis, sign::BadSign};
+use crate::{fleet::FleetChange, ledger::Ledger, sign::BadSign};
 
 /// Number of the format this release writes.
 pub(crate) const FORMAT: u32 = 1;

@@ -53,7 +53,7 @@ pub use history::History;
 pub use ledger::{Ledger, RoleSeconds};
 pub use library::{Added, Library, is_library};
 pub use log::{EventLog, read_events};
-pub use points::{Axis, EvaluationPoint};
+pub use points::EvaluationPoint;
 pub use reading::{Reading, Status, Summary};
 pub use samples::{Sample, SamplePart, read_samples};
 pub use sign::BadSign;

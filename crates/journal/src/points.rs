@@ -7,36 +7,11 @@
 use std::{fs::OpenOptions, io::Write as _, path::Path};
 
 use scalerl_curve::{Compute, Point, PointsError, Series};
+use scalerl_recipe::Axis;
 use scalerl_rollout::PolicyVersion;
 use serde::{Deserialize, Serialize};
 
 use crate::{durable::write_whole, error::JournalError, event::SetReport, ledger::Ledger};
-
-/// What compute means on a curve.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Axis {
-    /// Device-hours without evaluations.
-    DeviceHours,
-    /// Tokens generated for training.
-    Tokens,
-    /// Operations of the model in generating and training.
-    Flops,
-    /// Optimizer steps.
-    Steps,
-}
-
-impl Axis {
-    /// Name and unit, for axes and columns.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::DeviceHours => "device-hours",
-            Self::Tokens => "tokens generated",
-            Self::Flops => "FLOPs",
-            Self::Steps => "optimizer steps",
-        }
-    }
-}
 
 /// One line of `points.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -55,6 +30,9 @@ pub struct EvaluationPoint {
     pub pass_rate: f64,
     /// Judged completions behind it.
     pub samples: u64,
+    /// Unix time of the evaluation, where it is known; `points.jsonl` leaves it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<f64>,
 }
 
 impl EvaluationPoint {
@@ -68,6 +46,7 @@ impl EvaluationPoint {
             flops: spent.flops,
             pass_rate: set.pass_rate,
             samples: set.samples,
+            at: None,
         }
     }
 

@@ -44,6 +44,22 @@ pub enum Status {
     Failed { error: String },
 }
 
+impl Status {
+    /// What the last event says.
+    pub fn of(last: Option<&What>) -> Self {
+        match last {
+            Some(What::Stopped { reason, .. }) => Self::Stopped { reason: *reason },
+            Some(What::Failed { error, .. }) => Self::Failed { error: error.clone() },
+            _ => Self::Open,
+        }
+    }
+
+    /// Has it ended by its recipe, and not because somebody asked? Then nothing is left to do.
+    pub fn is_finished(&self) -> bool {
+        matches!(self, Self::Stopped { reason } if *reason != StopReason::Asked)
+    }
+}
+
 /// A run in numbers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
@@ -119,11 +135,7 @@ impl Reading {
 
     /// Where the run stands.
     pub fn status(&self) -> Status {
-        match self.history.events.last().map(|event| &event.what) {
-            Some(What::Stopped { reason, .. }) => Status::Stopped { reason: *reason },
-            Some(What::Failed { error, .. }) => Status::Failed { error: error.clone() },
-            _ => Status::Open,
-        }
+        Status::of(self.history.events.last().map(|event| &event.what))
     }
 
     /// The run in numbers.

@@ -1,12 +1,12 @@
 //! Advantages, filters, aggregation and losses of RL post-training, as plain numbers.
 //!
 //! ```text
-//! Batch --plan--> TrainBatch (advantage per completion, weight per token)
+//! Batch --prepare--> TrainBatch (advantage per completion, weight per token)
 //!                     |            trainer's log-probs
 //!                     +------------------+--> loss, gradient, ratio statistics
 //! ```
 //!
-//! [`plan()`] does everything that needs the whole batch, once: rewards, length penalty, filter,
+//! [`prepare()`] does everything that needs the whole batch, once: rewards, length penalty, filter,
 //! advantages, masks, denominators. What is left for a trainer is a sum over tokens, so pieces of
 //! a batch add up, on one device or many. [`loss()`] is the scalar reference of that sum in f64,
 //! one file per surrogate; tensor forms are judged by it. Formulas: docs/objectives.md.
@@ -21,10 +21,10 @@ pub mod filter;
 pub mod kl;
 pub mod length;
 pub mod loss;
-pub mod plan;
+pub mod prepare;
 pub mod ratio;
 pub mod surrogate;
 
 pub use loss::{BatchLoss, LossInputs, loss};
-pub use plan::{Plan, PlanError, PlanReport, plan};
+pub use prepare::{BatchCounts, PrepareError, PreparedBatch, prepare};
 pub use ratio::RatioSums;

@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 use scalerl_objective::{
-    LossInputs, Plan, loss,
+    LossInputs, PreparedBatch, loss,
     loss::surrogate_loss,
-    plan,
+    prepare,
     ratio::log_ratios,
     surrogate::{Sequence, SequenceLoss},
 };
@@ -110,22 +110,23 @@ fn batches() -> impl Strategy<Value = Batch> {
 }
 
 /// Log-probs of a policy that has moved a little, the same for the same tokens.
-fn moved(plan: &Plan) -> Vec<Vec<f64>> {
+fn moved(prepared: &PreparedBatch) -> Vec<Vec<f64>> {
     let move_by = |(t, logprob): (usize, &f32)| f64::from(*logprob) + 0.3 * (1.7 * t as f64).sin();
-    plan.train
+    prepared
+        .train
         .sequences
         .iter()
         .map(|sequence| sequence.generator_logprobs.iter().enumerate().map(move_by).collect())
         .collect()
 }
 
-fn total(objective: &Objective, plan: &Plan) -> (f64, Vec<Vec<f64>>) {
-    let trainer = moved(plan);
+fn total(objective: &Objective, prepared: &PreparedBatch) -> (f64, Vec<Vec<f64>>) {
+    let trainer = moved(prepared);
     let inputs: Vec<_> = trainer
         .iter()
         .map(|row| LossInputs { trainer: row, reference: row, entropy: &[] })
         .collect();
-    let result = loss(objective, &plan.train.sequences, &inputs);
+    let result = loss(objective, &prepared.train.sequences, &inputs);
     (result.loss, result.gradients)
 }
 
@@ -182,13 +183,13 @@ proptest! {
         for rollout in batch.groups.iter_mut().flat_map(|group| &mut group.rollouts) {
             rollout.reward = Reward { value: reward, is_correct: false };
         }
-        let plan = plan(&objective, 1.0, &batch).unwrap();
+        let prepared = prepare(&objective, 1.0, &batch).unwrap();
         if objective.filter == Filter::ZeroVarianceShrink {
-            prop_assert!(plan.train.sequences.is_empty());
-            prop_assert_eq!(plan.report.zero_variance_groups.len(), batch.groups.len());
+            prop_assert!(prepared.train.sequences.is_empty());
+            prop_assert_eq!(prepared.counts.zero_variance_groups.len(), batch.groups.len());
         }
         // The reference is the policy itself, so the KL term has no slope either.
-        for slope in total(&objective, &plan).1.iter().flatten() {
+        for slope in total(&objective, &prepared).1.iter().flatten() {
             prop_assert!(slope.abs() < 1e-9, "{slope}");
         }
     }
@@ -201,7 +202,7 @@ proptest! {
         }
         turned.groups.reverse();
         let (ours, theirs) =
-            (plan(&objective, 1.0, &batch).unwrap(), plan(&objective, 1.0, &turned).unwrap());
+            (prepare(&objective, 1.0, &batch).unwrap(), prepare(&objective, 1.0, &turned).unwrap());
         let ((loss, gradients), (turned_loss, mut turned_gradients)) =
             (total(&objective, &ours), total(&objective, &theirs));
         turned_gradients.reverse();
@@ -223,14 +224,14 @@ proptest! {
             }
         }
         let (ours, theirs) =
-            (plan(&objective, 1.0, &batch).unwrap(), plan(&objective, 1.0, &other).unwrap());
+            (prepare(&objective, 1.0, &batch).unwrap(), prepare(&objective, 1.0, &other).unwrap());
         let trainer = moved(&ours);
-        let run = |plan: &Plan| {
+        let run = |prepared: &PreparedBatch| {
             let inputs: Vec<_> = trainer
                 .iter()
                 .map(|row| LossInputs { trainer: row, reference: row, entropy: &[] })
                 .collect();
-            loss(&objective, &plan.train.sequences, &inputs)
+            loss(&objective, &prepared.train.sequences, &inputs)
         };
         let result = run(&ours);
         prop_assert_eq!(&result, &run(&theirs));
@@ -241,15 +242,15 @@ proptest! {
         }
         let sampled: usize = ours.train.sequences.iter()
             .map(|sequence| sequence.weights.iter().filter(|weight| **weight > 0.0).count()).sum();
-        prop_assert_eq!(sampled, ours.report.trained_tokens);
+        prop_assert_eq!(sampled, ours.counts.trained_tokens);
     }
 
     #[test]
     fn micro_batches_add_up_to_the_batch(objective in objectives(), batch in batches()) {
-        let plan = plan(&objective, 1.0, &batch).unwrap();
-        let whole = total(&objective, &plan).0;
-        let pieces: f64 = plan.train.sequences.iter().map(|sequence| {
-            let mut piece = plan.clone();
+        let prepared = prepare(&objective, 1.0, &batch).unwrap();
+        let whole = total(&objective, &prepared).0;
+        let pieces: f64 = prepared.train.sequences.iter().map(|sequence| {
+            let mut piece = prepared.clone();
             piece.train.sequences = vec![sequence.clone()];
             total(&objective, &piece).0
         }).sum();
@@ -259,11 +260,11 @@ proptest! {
     #[test]
     fn masked_truncated_completions_leave_the_batch(batch in batches()) {
         let objective = Objective { filter: Filter::None, ..Objective::default() };
-        let plan = plan(&objective, 1.0, &batch).unwrap();
+        let prepared = prepare(&objective, 1.0, &batch).unwrap();
         let finished = batch.groups.iter().flat_map(|group| &group.rollouts)
             .filter(|rollout| !rollout.completion.is_truncated() && rollout.completion.sampled_tokens() > 0)
             .count();
-        prop_assert_eq!(plan.train.sequences.len(), finished);
+        prop_assert_eq!(prepared.train.sequences.len(), finished);
     }
 
     /// Whoever refuses a sequence must know which group to leave out.
@@ -276,10 +277,10 @@ proptest! {
         for (index, group) in batch.groups.iter_mut().enumerate() {
             (group.id, group.prompt.token_ids) = (GroupId(index as u64), vec![index as u32]);
         }
-        let plan = plan(&objective, 1.0, &batch).unwrap();
-        let named: Vec<Vec<u32>> = plan.groups.iter().map(|group| vec![group.0 as u32]).collect();
+        let prepared = prepare(&objective, 1.0, &batch).unwrap();
+        let named: Vec<Vec<u32>> = prepared.groups.iter().map(|group| vec![group.0 as u32]).collect();
         let found: Vec<Vec<u32>> =
-            plan.train.sequences.iter().map(|one| one.prompt_token_ids.clone()).collect();
+            prepared.train.sequences.iter().map(|one| one.prompt_token_ids.clone()).collect();
         prop_assert_eq!(named, found);
     }
 }
@@ -325,7 +326,7 @@ fn broken_completions_are_refused_by_group_and_number() {
     let rollout = Rollout { completion, reward: Reward { value: 1.0, is_correct: true }, episode: None };
     let group = Group { id: GroupId(7), prompt, rollouts: vec![rollout] };
     let batch = Batch { version: PolicyVersion(0), groups: vec![group] };
-    let error = plan(&Objective::default(), 1.0, &batch).unwrap_err();
+    let error = prepare(&Objective::default(), 1.0, &batch).unwrap_err();
     let said = error.to_string();
     assert!(said.starts_with("group 7, completion 0: token 1 has a log-prob of NaN"), "{said}");
     assert_eq!(error.group(), GroupId(7));

@@ -1,7 +1,7 @@
 //! Fits as drawing data.
 
 use scalerl_board::chart::Role;
-use scalerl_board::plots::{Captions, Ceiling, CurvePoint, Measured, Run, Slope, Window};
+use scalerl_board::plots::{Captions, Ceiling, CurvePoint, Measured, RunCurve, Slope, Window};
 use scalerl_curve::{Compute, Fit, Forecast, Series, SharedFit};
 
 /// What the axes of a figure are called.
@@ -29,7 +29,7 @@ pub fn captions(labels: &Labels, title: &str, subtitle: String) -> Captions {
 }
 
 /// Everything a figure shows of one fit, drawn as far as the farthest point or forecast.
-pub fn run(name: &str, fit: &Fit, forecasts: &[Forecast]) -> Run {
+pub fn run(name: &str, fit: &Fit, forecasts: &[Forecast]) -> RunCurve {
     let last = fit.last_compute();
     let left_out = fit.left_out.iter().map(|point| {
         let role = if point.compute > last { Role::HeldOut } else { Role::LeftOut };
@@ -43,7 +43,7 @@ pub fn run(name: &str, fit: &Fit, forecasts: &[Forecast]) -> Run {
     let points: Vec<Measured> = spread(&left_out.chain(used).collect::<Vec<_>>(), MOST_POINTS);
     let measured_to = points.iter().map(|p| p.compute).fold(last.0, f64::max);
     let end = Compute(forecasts.iter().map(|f| f.at.0).fold(measured_to, f64::max));
-    Run {
+    RunCurve {
         name: name.to_owned(),
         points,
         curve: curve(fit, end),

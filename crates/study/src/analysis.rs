@@ -24,7 +24,7 @@ use scalerl_curve::{
     Compute, Estimate, Fit, FitOptions, Pair, Separation, Series, SharedFit, compare, fit,
     fit_at_ceiling, share_ceiling,
 };
-use scalerl_journal::Axis;
+use scalerl_recipe::Axis;
 use serde::Serialize;
 
 use crate::{

@@ -6,13 +6,17 @@
 
 use std::{fs, io::Write as _, path::Path};
 
+use scalerl_journal::EvaluationPoint;
+
 use crate::{
     StudyError,
-    record::{RunMeta, RunRecord, TimedPoint},
+    record::{RunMeta, RunRecord},
 };
 
 const POINTS: &str = "points.csv";
 const RUNS: &str = "runs.jsonl";
+const COLUMNS: [&str; 8] =
+    ["run", "step", "gpu_hours", "tokens", "flops", "pass_rate", "samples", "at"];
 
 /// Does the folder have both files?
 pub fn is_export(folder: &Path) -> bool {
@@ -27,8 +31,11 @@ pub fn write(folder: &Path, records: &[RunRecord]) -> Result<(), StudyError> {
         problem: error.to_string(),
     };
     let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record(COLUMNS).map_err(bad)?;
     for point in records.iter().flat_map(|record| &record.points) {
-        writer.serialize(point).map_err(bad)?;
+        let EvaluationPoint { run, step, gpu_hours, tokens, flops, pass_rate, samples, at } = point;
+        let row = (run, step, gpu_hours, tokens, flops, pass_rate, samples, at);
+        writer.serialize(row).map_err(bad)?;
     }
     let text = writer.into_inner().map_err(|error| bad(error.into_error().into()))?;
     replace(&path, &text)?;
@@ -60,7 +67,7 @@ pub fn read(folder: &Path) -> Result<Vec<RunRecord>, StudyError> {
     let bytes =
         scalerl_files::read(&path, scalerl_files::TABLE).map_err(StudyError::io("read", &path))?;
     for point in csv::Reader::from_reader(&bytes[..]).deserialize() {
-        let point: TimedPoint = point.map_err(|error| bad(error.to_string()))?;
+        let point: EvaluationPoint = point.map_err(|error| bad(error.to_string()))?;
         match records.iter_mut().find(|record| record.meta.run == point.run) {
             Some(record) => record.points.push(point),
             None => return Err(bad(format!("run {} has no line in {RUNS}", point.run))),

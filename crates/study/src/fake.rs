@@ -9,10 +9,10 @@ use std::path::Path;
 
 use scalerl_curve::{Compute, Sigmoid, Verdict};
 use scalerl_journal::{
-    Axis, Environment, EvaluationPoint, EventLog, ForecastReport, JournalError, Ledger,
-    RoleSeconds, RunFolder, SetReport, StopReason, What,
+    Environment, EvaluationPoint, EventLog, ForecastReport, JournalError, Ledger, RoleSeconds,
+    RunFolder, SetReport, StopReason, What,
 };
-use scalerl_recipe::{HeadPrecision, OffPolicy, Recipe, Resolved, Source};
+use scalerl_recipe::{Axis, HeadPrecision, OffPolicy, Recipe, Resolved, Source};
 use scalerl_rollout::PolicyVersion;
 
 const TOKENS_PER_STEP: u64 = 1000;

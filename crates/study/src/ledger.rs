@@ -12,7 +12,7 @@ mod rows;
 use std::path::Path;
 
 use scalerl_curve::{Method, Verdict};
-use scalerl_journal::Axis;
+use scalerl_recipe::Axis;
 use serde::{Deserialize, Serialize};
 
 pub use rows::rows;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use scalerl_curve::{FIXED_PROMPTS, noise_over_binomial};
-use scalerl_journal::Axis;
+use scalerl_recipe::Axis;
 use serde::Serialize;
 
 use crate::margin::Spread;

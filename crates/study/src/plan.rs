@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 
-use scalerl_journal::Axis;
+use scalerl_recipe::Axis;
 use scalerl_recipe::{Difference, Override, Recipe, Resolved, Source, Weights, diff};
 use serde::Serialize;
 use toml::{Table, Value};
@@ -270,7 +270,8 @@ impl Variant {
         };
         let mut set: Vec<String> = Vec::new();
         set.extend(tuned.map(|(key, value)| format!("{key}={value}")));
-        let (axis, key) = axis_names(budget.axis);
+        let axis = budget.axis.name();
+        let key = axis.replace('-', "_");
         for other in ["steps", "tokens", "device_hours"] {
             let value = if other == key { amount_text(budget) } else { "unset".into() };
             set.push(format!("budget.{other}={value}"));
@@ -280,16 +281,6 @@ impl Variant {
         let overrides: Result<Vec<Override>, _> =
             set.iter().map(|text| Override::parse(text)).collect();
         Recipe::load(&self.sources, &overrides.map_err(bad)?).map_err(bad)
-    }
-}
-
-/// The word of the recipe's `budget.axis`, and the key of its budget.
-fn axis_names(axis: Axis) -> (&'static str, &'static str) {
-    match axis {
-        Axis::DeviceHours => ("device-hours", "device_hours"),
-        Axis::Tokens => ("tokens", "tokens"),
-        Axis::Flops => ("flops", "flops"),
-        Axis::Steps => ("steps", "steps"),
     }
 }
 

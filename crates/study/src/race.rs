@@ -25,10 +25,10 @@ mod report;
 mod rule;
 pub mod simulated;
 
-pub use contest::{Contestant, Runner};
+pub use contest::{Contestant, RacingRun};
 pub use log::{Decision, Judged, RaceLog};
 pub use outlook::Outlook;
-pub use report::{Leader, Placed, RaceReport};
+pub use report::{Leader, RaceReport, VariantReport};
 pub use rule::{Choice, Limits, Stage, choose, next_to_run};
 
 /// Shares of the budget at which variants are compared; the last is the end. Not before a quarter:

@@ -6,10 +6,11 @@
 use std::{fs, path::Path};
 
 use scalerl_curve::{Compute, HistoryEntry, PointsError, Provenance, Series};
-use scalerl_journal::{Axis, EvaluationPoint, ForecastReport, Ledger, Reading, StopReason, What};
+use scalerl_journal::{EvaluationPoint, ForecastReport, Ledger, Reading, Status, StopReason, What};
+use scalerl_recipe::Axis;
 use serde::{Deserialize, Serialize};
 
-use crate::{StudyError, plan::is_of_sweep, state::State};
+use crate::{StudyError, plan::is_of_sweep};
 
 /// The status of a run that a race has paused.
 const PAUSED: &str = "paused";
@@ -20,7 +21,7 @@ pub struct RunRecord {
     /// What it is.
     pub meta: RunMeta,
     /// Evaluations of the primary set, by rising step.
-    pub points: Vec<TimedPoint>,
+    pub points: Vec<EvaluationPoint>,
 }
 
 /// One line about a run: a line of `runs.jsonl`.
@@ -61,44 +62,6 @@ pub struct RunMeta {
     pub provenance: Provenance,
 }
 
-/// An evaluation and when it was made.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TimedPoint {
-    /// The run's name.
-    pub run: String,
-    /// Optimizer steps taken.
-    pub step: u64,
-    /// Device-hours without evaluations.
-    pub gpu_hours: f64,
-    /// Tokens generated for training.
-    pub tokens: u64,
-    /// Operations of the model in generating and training.
-    pub flops: f64,
-    /// Mean pass rate of the set.
-    pub pass_rate: f64,
-    /// Judged completions behind it.
-    pub samples: u64,
-    /// Unix time, where it is known.
-    pub at: Option<f64>,
-}
-
-impl TimedPoint {
-    fn new(point: EvaluationPoint, at: f64) -> Self {
-        let EvaluationPoint { run, step, gpu_hours, tokens, flops, pass_rate, samples } = point;
-        Self { run, step, gpu_hours, tokens, flops, pass_rate, samples, at: Some(at) }
-    }
-
-    fn plain(&self) -> EvaluationPoint {
-        let Self { run, step, gpu_hours, tokens, flops, pass_rate, samples, .. } = self.clone();
-        EvaluationPoint { run, step, gpu_hours, tokens, flops, pass_rate, samples }
-    }
-
-    /// Its compute on an axis.
-    pub fn compute(&self, axis: Axis) -> f64 {
-        self.plain().compute(axis)
-    }
-}
-
 impl RunRecord {
     /// Reads a run folder.
     pub fn load(folder: &Path) -> Result<Self, StudyError> {
@@ -106,7 +69,7 @@ impl RunRecord {
         // Read as plain TOML: the recipe of an older release must not keep its points from being read.
         let recipe: toml::Table = reading.recipe.parse().unwrap_or_default();
         let axis = axis_of(&recipe);
-        let points: Vec<TimedPoint> = reading
+        let points: Vec<EvaluationPoint> = reading
             .history
             .events
             .iter()
@@ -116,31 +79,31 @@ impl RunRecord {
                 };
                 let set = sets.iter().find(|set| set.name == *primary)?;
                 let point = EvaluationPoint::new(&reading.name, *version, spent, set);
-                Some(TimedPoint::new(point, event.at))
+                Some(EvaluationPoint { at: Some(event.at), ..point })
             })
             .collect();
-        let mut state = State::of(reading.history.events.last().map(|event| &event.what));
+        let mut status = reading.status();
         let last = reading.history.events.iter().rev().find_map(|event| match &event.what {
             What::Evaluation { version, spent, .. } => Some((version.0, spent)),
             _ => None,
         });
-        if let (State::Open, Some((step, spent))) = (&state, last)
+        if let (Status::Open, Some((step, spent))) = (&status, last)
             && let Some(reason) = spent_budget(&recipe, spent, step)
         {
-            state = State::Finished { reason };
+            status = Status::Stopped { reason };
         }
         let half = points.last().map_or(0.0, |last| last.compute(axis) / 2.0);
         let recorded = reading
             .forecasts()
-            .filter(|report| state.is_finished() && report.axis == axis && report.compute <= half)
+            .filter(|report| status.is_finished() && report.axis == axis && report.compute <= half)
             .last()
             .cloned();
         let environment = &reading.environment;
         let meta = RunMeta {
             run: reading.name.clone(),
             axis: Some(axis),
-            is_finished: state.is_finished(),
-            status: status_text(&state),
+            is_finished: status.is_finished(),
+            status: status_text(&status),
             commit: environment.commit.clone(),
             scalerl: environment.scalerl.clone(),
             devices: environment.devices.clone(),
@@ -161,8 +124,7 @@ impl RunRecord {
 
     /// Its points as a series that can be fitted.
     pub fn series(&self, axis: Axis) -> Result<Series, PointsError> {
-        let plain: Vec<EvaluationPoint> = self.points.iter().map(TimedPoint::plain).collect();
-        EvaluationPoint::series(&plain, axis)
+        EvaluationPoint::series(&self.points, axis)
     }
 }
 
@@ -223,13 +185,12 @@ pub fn is_run(folder: &Path) -> bool {
     folder.join("recipe.toml").is_file() && folder.join("events.jsonl").is_file()
 }
 
-fn status_text(state: &State) -> String {
-    match state {
-        State::Waiting => "waiting".into(),
-        State::Open => "not ended".into(),
-        State::Interrupted => "interrupted".into(),
-        State::Failed { error } => format!("failed: {error}"),
-        State::Finished { reason } => {
+fn status_text(status: &Status) -> String {
+    match status {
+        Status::Open => "not ended".into(),
+        Status::Stopped { reason: StopReason::Asked } => "interrupted".into(),
+        Status::Failed { error } => format!("failed: {error}"),
+        Status::Stopped { reason } => {
             let word = serde_json::to_value(reason).ok();
             word.and_then(|word| word.as_str().map(Into::into)).unwrap_or_default()
         }
@@ -241,12 +202,8 @@ fn budget<'a>(recipe: &'a toml::Table, key: &str) -> Option<&'a toml::Value> {
 }
 
 fn axis_of(recipe: &toml::Table) -> Axis {
-    match budget(recipe, "axis").and_then(toml::Value::as_str) {
-        Some("tokens") => Axis::Tokens,
-        Some("flops") => Axis::Flops,
-        Some("steps") => Axis::Steps,
-        _ => Axis::DeviceHours,
-    }
+    let name = budget(recipe, "axis").and_then(toml::Value::as_str);
+    name.and_then(Axis::named).unwrap_or_default()
 }
 
 /// The budget that was spent when the last evaluation was asked for. A run that was killed after

@@ -9,59 +9,21 @@ use std::{
     path::Path,
 };
 
-use scalerl_journal::{Axis, EvaluationPoint, Event, Ledger, RunFolder, StopReason, What};
-use scalerl_recipe::{Recipe, Source, diff};
-use serde::Serialize;
+use scalerl_journal::{EvaluationPoint, Event, Ledger, RunFolder, Status, StopReason, What};
+use scalerl_recipe::{Axis, Recipe, Source, diff};
+use serde::{Serialize, Serializer, ser::SerializeMap as _};
 
 use crate::{Budget, Job, StudyError};
 
 /// More than enough for the last step and the groups after it.
 const TAIL_BYTES: u64 = 256 * 1024;
 
-/// Where a run stands.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(tag = "state", rename_all = "kebab-case")]
-pub enum State {
-    /// It has no folder yet.
-    Waiting,
-    /// No end was recorded: it is alive, or was killed.
-    Open,
-    /// Somebody stopped it; it can go on.
-    Interrupted,
-    /// It has ended by its budget, or for another reason of the recipe.
-    Finished {
-        /// Why.
-        reason: StopReason,
-    },
-    /// It ended with an error.
-    Failed {
-        /// Which.
-        error: String,
-    },
-}
-
-impl State {
-    /// Nothing is left to do.
-    pub fn is_finished(&self) -> bool {
-        matches!(self, Self::Finished { .. })
-    }
-
-    pub(crate) fn of(last: Option<&What>) -> Self {
-        match last {
-            Some(What::Stopped { reason: StopReason::Asked, .. }) => Self::Interrupted,
-            Some(What::Stopped { reason, .. }) => Self::Finished { reason: *reason },
-            Some(What::Failed { error, .. }) => Self::Failed { error: error.clone() },
-            _ => Self::Open,
-        }
-    }
-}
-
 /// A run at a glance.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Glance {
-    /// Where it stands.
-    #[serde(flatten)]
-    pub state: State,
+    /// Where it stands, by its last event; `None` where it has no folder yet.
+    #[serde(flatten, serialize_with = "state")]
+    pub status: Option<Status>,
     /// Optimizer steps taken.
     pub step: u64,
     /// Share of its budget that is spent, at most 1; 1 when finished.
@@ -76,10 +38,39 @@ pub struct Glance {
     pub is_under_way: bool,
 }
 
+impl Glance {
+    /// Nothing is left to do.
+    pub fn is_finished(&self) -> bool {
+        self.status.as_ref().is_some_and(Status::is_finished)
+    }
+}
+
+/// `state` and what belongs to it, as `scalerl study --json` prints them.
+#[expect(clippy::ref_option, reason = "serde asks for a reference to the field")]
+fn state<S: Serializer>(status: &Option<Status>, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(None)?;
+    match status {
+        None => map.serialize_entry("state", "waiting")?,
+        Some(Status::Open) => map.serialize_entry("state", "open")?,
+        Some(Status::Stopped { reason: StopReason::Asked }) => {
+            map.serialize_entry("state", "interrupted")?;
+        }
+        Some(Status::Stopped { reason }) => {
+            map.serialize_entry("state", "finished")?;
+            map.serialize_entry("reason", reason)?;
+        }
+        Some(Status::Failed { error }) => {
+            map.serialize_entry("state", "failed")?;
+            map.serialize_entry("error", error)?;
+        }
+    }
+    map.end()
+}
+
 /// Looks at a run folder that may not exist.
 pub fn glance(folder: &Path, budget: Budget) -> Result<Glance, StudyError> {
     let mut glance = Glance {
-        state: State::Waiting,
+        status: None,
         step: 0,
         share: 0.0,
         measured_share: 0.0,
@@ -97,7 +88,7 @@ pub fn glance(folder: &Path, budget: Budget) -> Result<Glance, StudyError> {
         .rsplit(|byte| *byte == b'\n')
         .filter_map(|line| serde_json::from_slice::<Event>(line).ok())
         .peekable();
-    glance.state = State::of(newest.peek().map(|event| &event.what));
+    glance.status = Some(Status::of(newest.peek().map(|event| &event.what)));
     glance.is_under_way = glance.points > 0;
     let (mut step, mut ledger) = (None, None);
     for event in newest {
@@ -121,7 +112,7 @@ pub fn glance(folder: &Path, budget: Budget) -> Result<Glance, StudyError> {
         (axis, Some(last)) => last.compute(axis) / budget.amount,
     };
     glance.measured_share = measured.min(1.0 - f64::EPSILON);
-    if glance.state.is_finished() {
+    if glance.is_finished() {
         (glance.share, glance.measured_share) = (1.0, 1.0);
     }
     Ok(glance)
@@ -187,6 +178,35 @@ pub fn check_recipe(folder: &Path, job: &Job) -> Result<(), StudyError> {
             let difference =
                 format!("`{}` was {}, the study now has {}", one.key, one.left, one.right);
             Err(StudyError::Changed { path: folder.to_owned(), difference })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_a_state_are_those_that_scripts_read() {
+        let stopped = |reason| Some(Status::Stopped { reason });
+        for (status, expected) in [
+            (None, r#"{"state":"waiting""#),
+            (Some(Status::Open), r#"{"state":"open""#),
+            (stopped(StopReason::Asked), r#"{"state":"interrupted""#),
+            (stopped(StopReason::WallHours), r#"{"state":"finished","reason":"wall-hours""#),
+            (Some(Status::Failed { error: "no".into() }), r#"{"state":"failed","error":"no""#),
+        ] {
+            let glance = Glance {
+                status,
+                step: 3,
+                share: 0.5,
+                measured_share: 0.5,
+                pass_rate: None,
+                points: 1,
+                is_under_way: true,
+            };
+            let json = serde_json::to_string(&glance).unwrap();
+            assert!(json.starts_with(&format!("{expected},\"step\":3,")), "{json}");
         }
     }
 }

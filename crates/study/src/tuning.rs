@@ -6,13 +6,14 @@
 
 use std::path::Path;
 
+use scalerl_journal::Status;
 use serde::Serialize;
 
 use crate::{
     Job, Purpose, StudyError, Variant,
     prediction::{Ending, FITTED_SHARE},
     record::RunRecord,
-    state::{State, glance},
+    state::glance,
 };
 
 /// One value and what came of it.
@@ -66,11 +67,10 @@ impl Sweep {
         let mut tried = Vec::new();
         for job in jobs {
             let folder = runs.join(&job.name);
-            let state = glance(&folder, job.budget)?.state;
-            let ending = match state {
-                State::Finished { .. } => ending(&RunRecord::load(&folder)?),
-                State::Failed { .. } => None,
-                State::Waiting | State::Open | State::Interrupted => return Ok(Self::Open),
+            let ending = match glance(&folder, job.budget)?.status {
+                Some(status) if status.is_finished() => ending(&RunRecord::load(&folder)?),
+                Some(Status::Failed { .. }) => None,
+                _ => return Ok(Self::Open),
             };
             tried.extend(Tried::of(job, ending));
         }

@@ -4,7 +4,7 @@
 
 use std::{fs, path::Path};
 
-use scalerl_study::{Plan, StudyFile, shipped::STUDIES};
+use scalerl_study::{Plan, StudyFile, export, shipped::STUDIES};
 
 fn plan(name: &str) -> Plan {
     let plan = Plan::of(&StudyFile::load(name).unwrap());
@@ -78,5 +78,16 @@ fn the_examples_in_the_guide_can_be_read() {
         let block = block.split("```").next().unwrap();
         let study = StudyFile::parse("guide.toml", block).unwrap_or_else(|error| panic!("{error}"));
         assert!(study.variants.len() >= 2, "{block}");
+    }
+}
+
+#[test]
+fn the_points_of_a_shipped_result_are_written_as_they_were_read() {
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
+    for name in ["off-policy", "leave-one-out"] {
+        let (kept, folder) = (results.join(name), tempfile::tempdir().unwrap());
+        export::write(folder.path(), &export::read(&kept).unwrap()).unwrap();
+        let text = |folder: &Path| fs::read_to_string(folder.join("points.csv")).unwrap();
+        assert_eq!(text(folder.path()), text(&kept), "{name}");
     }
 }

@@ -5,6 +5,7 @@
 use std::{fs, path::Path};
 
 use scalerl_curve::{Compute, Provenance, Separation};
+use scalerl_journal::{Status, StopReason};
 use scalerl_study::{
     Plan, StudyError, StudyFile,
     analysis::Analysis,
@@ -12,7 +13,7 @@ use scalerl_study::{
     fake::{self, Next},
     history, ledger,
     record::{self, RunRecord},
-    state::{self, State},
+    state,
 };
 
 const STUDY: &str = r#"
@@ -119,15 +120,13 @@ fn a_run_that_was_stopped_and_resumed_has_the_same_points() {
     })
     .unwrap();
     let glance = state::glance(&stopped, plan.budget).unwrap();
-    assert_eq!((glance.state, glance.step, glance.points), (State::Interrupted, 12, 4));
+    let asked = Some(Status::Stopped { reason: StopReason::Asked });
+    assert_eq!((glance.status, glance.step, glance.points), (asked, 12, 4));
     assert!((glance.share - 0.1).abs() < 1e-9 && glance.is_under_way);
-    assert_eq!(
-        state::glance(&folder.path().join("none"), plan.budget).unwrap().state,
-        State::Waiting
-    );
+    assert_eq!(state::glance(&folder.path().join("none"), plan.budget).unwrap().status, None);
     state::check_recipe(&stopped, job).unwrap();
     fake::run(&stopped, None, || Next::GoOn).unwrap();
-    assert!(state::glance(&stopped, plan.budget).unwrap().state.is_finished());
+    assert!(state::glance(&stopped, plan.budget).unwrap().is_finished());
     let values = |path: &Path| -> Vec<(u64, f64)> {
         let points = RunRecord::load(path).unwrap().points;
         points.iter().map(|point| (point.step, point.pass_rate)).collect()

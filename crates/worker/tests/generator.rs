@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use scalerl_generate::CacheAfterExchange;
 use scalerl_model::tokenizer::Tokenizer;
-use scalerl_objective::plan;
+use scalerl_objective::prepare;
 use scalerl_recipe::Truncated;
 use scalerl_rollout::{
     AnswerEnd, Batch, Completion, FinishReason, Generator, GeneratorError, Group, GroupId,
@@ -224,10 +224,10 @@ async fn injected_tokens_carry_no_loss_and_all_others_do() {
     let batch = Batch { version: PolicyVersion(0), groups: vec![group] };
     let mut objective = tiny::recipe().objective;
     objective.truncated = Truncated::Kept;
-    let planned = plan(&objective, 0.8, &batch).unwrap();
-    assert_eq!(planned.train.sequences.len(), completions.len());
+    let prepared = prepare(&objective, 0.8, &batch).unwrap();
+    assert_eq!(prepared.train.sequences.len(), completions.len());
     let mut forced = 0;
-    for (sequence, completion) in planned.train.sequences.iter().zip(&completions) {
+    for (sequence, completion) in prepared.train.sequences.iter().zip(&completions) {
         assert_eq!(sequence.completion_token_ids, completion.token_ids);
         for (weight, is_injected) in sequence.weights.iter().zip(&completion.is_injected) {
             assert_eq!(*weight > 0.0, !is_injected, "{:?}", sequence.weights);
@@ -237,7 +237,7 @@ async fn injected_tokens_carry_no_loss_and_all_others_do() {
     assert_eq!(forced, 3 * interrupted, "each has the whole phrase");
     // And the trainer counts the same tokens.
     let mut trainer = LocalTrainer::try_new(&tiny::recipe(), model(1), WeightStore::new()).unwrap();
-    let report = trainer.step(&planned.train).unwrap();
+    let report = trainer.step(&prepared.train).unwrap();
     let sampled: usize = completions.iter().map(Completion::sampled_tokens).sum();
     assert_eq!(report.trained_tokens, sampled as u64);
     assert!(report.ratio.mean_abs_log <= SAME_WEIGHTS, "{:?}", report.ratio);

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use proptest::prelude::*;
-use scalerl_objective::{BatchLoss, LossInputs, Plan, loss, plan, ratio::RatioSums};
+use scalerl_objective::{BatchLoss, LossInputs, PreparedBatch, loss, prepare, ratio::RatioSums};
 use scalerl_recipe::{AdvantageScope, Aggregation, Filter, Kl, Objective, RatioGrain, Surrogate};
 use scalerl_rollout::{
     Batch, Completion, FinishReason, Group, GroupId, PolicyVersion, Prompt, PromptId, Reward,
@@ -81,7 +81,7 @@ fn rollout((index, (tokens, is_correct)): (usize, &(Vec<Token>, bool))) -> Rollo
 }
 
 impl Case {
-    /// The forward pass of a planned sequence.
+    /// The forward pass of a prepared sequence.
     fn forward_of(&self, sequence: &TrainSequence) -> &[[f32; 3]] {
         let group = sequence.prompt_token_ids[0] as usize;
         let before: usize = self.batch.groups[..group].iter().map(|g| g.rollouts.len()).sum();
@@ -216,14 +216,14 @@ fn objectives() -> Vec<Objective> {
     all
 }
 
-fn planned(objective: &Objective, case: &Case) -> Option<Plan> {
-    let plan = plan(objective, 1.0, &case.batch).unwrap();
-    (!plan.train.sequences.is_empty()).then_some(plan)
+fn prepared(objective: &Objective, case: &Case) -> Option<PreparedBatch> {
+    let prepared = prepare(objective, 1.0, &case.batch).unwrap();
+    (!prepared.train.sequences.is_empty()).then_some(prepared)
 }
 
 fn assert_equal_to_reference(objective: &Objective, case: &Case, kind: Kind) {
-    let Some(plan) = planned(objective, case) else { return };
-    let sequences = &plan.train.sequences;
+    let Some(prepared) = prepared(objective, case) else { return };
+    let sequences = &prepared.train.sequences;
     let expected = case.reference(objective, sequences);
     let all: Vec<&TrainSequence> = sequences.iter().collect();
     let (gradients, tally) = case.piece(objective, &all, kind);
@@ -257,8 +257,8 @@ proptest! {
         case in cases(), keys in prop::collection::vec(any::<u32>(), 12), size in 1_usize..5,
     ) {
         for objective in objectives() {
-            let Some(plan) = planned(&objective, &case) else { continue };
-            let sequences = &plan.train.sequences;
+            let Some(prepared) = prepared(&objective, &case) else { continue };
+            let sequences = &prepared.train.sequences;
             let expected = case.reference(&objective, sequences);
             let mut order: Vec<usize> = (0..sequences.len()).collect();
             order.sort_by_key(|index| keys[*index]);
@@ -284,8 +284,8 @@ proptest! {
     fn a_completion_may_be_cut_where_ratios_are_per_token(case in cases(), cut in 0.0..1.0) {
         let objective = Objective { kl: Kl::K3 { coefficient: 0.1 }, filter: Filter::None,
             ..Objective::default() };
-        let Some(plan) = planned(&objective, &case) else { return Ok(()) };
-        let sequences: Vec<&TrainSequence> = plan.train.sequences.iter().collect();
+        let Some(prepared) = prepared(&objective, &case) else { return Ok(()) };
+        let sequences: Vec<&TrainSequence> = prepared.train.sequences.iter().collect();
         let mut micro = MicroBatch::new(&objective, &sequences, VOCABULARY, Device::Cpu).unwrap();
         let logprob = micro.inputs.generator_m.cos();
         micro.inputs.reference_m = Some(logprob.sin());

@@ -227,7 +227,7 @@ fn curves_figure(compared: &Compared) -> scalerl_board::Figure {
         compared.pairs.iter().filter(|p| p.pair.verdict != Separation::Indistinguishable);
     let subtitle =
         format!("{} of {} pairs can be told apart", differing.count(), compared.pairs.len());
-    let drawn: Vec<plots::Run> =
+    let drawn: Vec<plots::RunCurve> =
         compared.results.iter().filter_map(|run| run.drawn.clone()).collect();
     let labels = &compared.results[0].labels;
     plots::compare(&drawn, &figures::captions(labels, "Runs compared", subtitle))

@@ -87,7 +87,7 @@ pub(crate) struct RunResult {
     pub(crate) cuts: Vec<CutRow>,
     pub(crate) notes: Vec<String>,
     #[serde(skip)]
-    pub(crate) drawn: Option<plots::Run>,
+    pub(crate) drawn: Option<plots::RunCurve>,
     #[serde(skip)]
     pub(crate) labels: Labels,
 }

@@ -105,7 +105,7 @@ impl Study {
     pub(crate) fn open_jobs(&self, variant: &Variant) -> Result<Vec<Job>, StudyError> {
         let runs = self.runs();
         let is_open = |job: &Job| {
-            Ok::<_, StudyError>(!glance(&runs.join(&job.name), job.budget)?.state.is_finished())
+            Ok::<_, StudyError>(!glance(&runs.join(&job.name), job.budget)?.is_finished())
         };
         let variant = &self.with_added_seeds(variant)?;
         let sweep = Sweep::look(variant, &runs)?;

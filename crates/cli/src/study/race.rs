@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use scalerl_journal::Reading;
-use scalerl_study::race::{Contestant, Decision, Judged, Limits, RaceLog, Runner};
+use scalerl_study::race::{Contestant, Decision, Judged, Limits, RaceLog, RacingRun};
 use scalerl_study::state::glance;
 use scalerl_study::tuning::Sweep;
 use scalerl_study::{Job, Plan, Purpose, StudyError, Variant, history};
@@ -144,7 +144,7 @@ fn field(
                 wanted.library.as_deref(),
                 &own.unwrap_or_default(),
             )?;
-            runs.extend(Runner::load(&folder, job.budget, history)?);
+            runs.extend(RacingRun::load(&folder, job.budget, history)?);
         }
         Ok::<_, StudyError>(Contestant { name, runs })
     };

@@ -75,7 +75,7 @@ impl<'a> Show<'a> {
             }
             let seen = glance(&self.study.runs().join(&job.name), job.budget)?;
             share += seen.share * job.budget.amount;
-            job.is_finished = seen.state.is_finished();
+            job.is_finished = seen.is_finished();
         }
         let share = share / total;
         let done = self.jobs.iter().filter(|job| job.is_finished).count();

@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
-use scalerl_study::state::{self, State};
+use scalerl_journal::Status;
+use scalerl_study::state;
 use scalerl_study::{Job, Plan, Purpose};
 
 use super::gpus::Gpus;
@@ -205,30 +206,28 @@ impl<'a> Supervisor<'a> {
     fn reap(&mut self, show: &mut Show<'_>) -> Result<()> {
         let mut index = 0;
         while index < self.children.len() {
-            let Some(status) = self.children[index].process.try_wait()? else {
+            let Some(exit) = self.children[index].process.try_wait()? else {
                 index += 1;
                 continue;
             };
             let Running { job, is_pausing, .. } = self.children.remove(index);
             let folder = self.study.runs().join(&job.name);
             let glance = state::glance(&folder, job.budget)?;
-            let reason = match glance.state {
-                State::Finished { .. } => None,
+            let reason = match glance.status {
+                Some(status) if status.is_finished() => None,
                 // Another study of this folder was faster: its work counts.
                 _ if state::is_being_written(&folder) => {
                     self.tried.remove(&job.name);
                     None
                 }
-                State::Failed { error } => Some(error),
+                Some(Status::Failed { error }) => Some(error),
                 _ if self.ended.was_stopped => None,
-                State::Interrupted if is_pausing => {
+                Some(Status::Stopped { .. }) if is_pausing => {
                     self.tried.remove(&job.name);
                     None
                 }
-                State::Interrupted => Some("was stopped by somebody else".to_owned()),
-                State::Waiting | State::Open => {
-                    Some(format!("{status}: {}", self.last_words(&job)))
-                }
+                Some(Status::Stopped { .. }) => Some("was stopped by somebody else".to_owned()),
+                Some(Status::Open) | None => Some(format!("{exit}: {}", self.last_words(&job))),
             };
             show.ended(&job.name, reason.as_deref());
             if let Some(reason) = reason {
@@ -301,7 +300,7 @@ impl<'a> Supervisor<'a> {
         let recipe = self.study.write_recipe(&job)?;
         let mut command = Command::new(&self.program);
         command.arg("train");
-        let is_new = state::glance(&folder, job.budget)?.state == State::Waiting;
+        let is_new = state::glance(&folder, job.budget)?.status.is_none();
         if is_new {
             command.arg(&recipe).arg("--run").arg(&folder);
         } else {

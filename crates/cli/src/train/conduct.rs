@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use scalerl_curve::HistoryEntry;
 use scalerl_engine::{
-    Deadlines, Devices, EngineError, OwnThread, Run, RunEnd, Settings, on_signals,
+    Deadlines, Devices, EngineError, OwnThread, RunEnd, RunParts, Settings, on_signals,
 };
 use scalerl_environment::{Environments, Surroundings};
 use scalerl_journal::{FleetChange, RunFolder};
@@ -323,7 +323,7 @@ async fn engage<G: Generator, T: Trainer>(
     });
     let ended = scalerl_engine::run(
         folder,
-        Run {
+        RunParts {
             settings,
             generator,
             trainer: OwnThread::start(trainer)?,

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use scalerl_curve::{Compute, Sigmoid, Verdict};
 use scalerl_journal::{
-    Axis, BadSign, BatchReport, Environment, EvaluationPoint, EventLog, Fate, ForecastReport,
+    BadSign, BatchReport, Environment, EvaluationPoint, EventLog, Fate, ForecastReport,
     GroupReport, Ledger, PassAt, RoleSeconds, RunFolder, Sample, SetReport, StopReason, What,
 };
-use scalerl_recipe::{Override, Recipe};
+use scalerl_recipe::{Axis, Override, Recipe};
 use scalerl_rollout::{
     Draw, FinishReason, GroupId, PolicyVersion, PromptId, RatioStats, Reward, StepReport,
 };

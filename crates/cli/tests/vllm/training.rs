@@ -28,13 +28,13 @@ const STEPS_BEHIND: u64 = 8;
 const LONGEST: Duration = Duration::from_mins(40);
 
 /// A run that is alive; killed where a test fails.
-struct Run {
+struct LiveRun {
     child: Child,
     folder: PathBuf,
     log: PathBuf,
 }
 
-impl Run {
+impl LiveRun {
     fn start(place: &Path, url: &str, name: &str, more: &[&str]) -> Self {
         let generator = format!(
             "[pipeline.generator]\ntype = \"vllm\"\nurls = [\"{url}\"]\n\
@@ -75,7 +75,7 @@ impl Run {
     }
 }
 
-impl Drop for Run {
+impl Drop for LiveRun {
     fn drop(&mut self) {
         // Ended already, where all went well.
         self.child.kill().ok();
@@ -88,7 +88,7 @@ impl Drop for Run {
 
 pub(crate) fn check(server: &mut Server, place: &Path) {
     let begun = Instant::now();
-    let mut run = Run::start(place, &server.url(), "served", &[]);
+    let mut run = LiveRun::start(place, &server.url(), "served", &[]);
     run.wait_for_steps(8);
     server.freeze();
     run.wait_until("the frozen server is found out", |run| run.said("-> dead: silent for") > 0);
@@ -115,7 +115,7 @@ pub(crate) fn check(server: &mut Server, place: &Path) {
 /// Two trainer ranks, one of which hands the weights to the server.
 pub(crate) fn check_ranks(server: &Server, place: &Path) {
     let more = ["--set", "cluster.trainers=2", "--set", "budget.steps=16"];
-    let mut run = Run::start(place, &server.url(), "ranked", &more);
+    let mut run = LiveRun::start(place, &server.url(), "ranked", &more);
     assert!(run.child.wait().unwrap().success(), "the run of two ranks fails");
     let reading = Reading::load(&run.folder).unwrap();
     audit(&reading, STEPS_BEHIND);

@@ -22,7 +22,7 @@ use tokio::{
 };
 
 use crate::{
-    problems::{INTERRUPTION, Lengths, PROMPT_TOKENS, Plan, STRIDE, plan},
+    problems::{INTERRUPTION, Lengths, PROMPT_TOKENS, PlannedCompletion, STRIDE, plan},
     speeds::{Links, Rates, Shape},
 };
 
@@ -51,15 +51,15 @@ pub(crate) struct Make {
 }
 
 struct Job {
-    plans: Vec<Plan>,
+    plans: Vec<PlannedCompletion>,
     reply: oneshot::Sender<Vec<Completion>>,
 }
 
-struct Floor {
+struct Dispatcher {
     make: Make,
     held: Mutex<Held>,
     /// One for each GPU.
-    bells: Vec<Notify>,
+    wakers: Vec<Notify>,
 }
 
 struct Held {
@@ -74,7 +74,7 @@ struct Held {
 
 /// All generators of the run; the GPUs stop when it is dropped.
 pub(crate) struct Fleet {
-    floor: Arc<Floor>,
+    dispatcher: Arc<Dispatcher>,
     _gpus: JoinSet<()>,
 }
 
@@ -89,21 +89,23 @@ impl Fleet {
             groups: vec![0; count],
             totals: Totals::default(),
         };
-        let bells = (0..count).map(|_| Notify::new()).collect();
-        let floor = Arc::new(Floor { make, held: Mutex::new(held), bells });
+        let wakers = (0..count).map(|_| Notify::new()).collect();
+        let dispatcher = Arc::new(Dispatcher { make, held: Mutex::new(held), wakers });
         let mut gpus = JoinSet::new();
         for index in 0..count {
-            gpus.spawn(Gpu { floor: floor.clone(), index, groups: vec![], version: None }.work());
+            gpus.spawn(
+                Gpu { dispatcher: dispatcher.clone(), index, groups: vec![], version: None }.work(),
+            );
         }
-        Self { floor, _gpus: gpus }
+        Self { dispatcher, _gpus: gpus }
     }
 
     pub(crate) fn totals(&self) -> Totals {
-        self.floor.held().totals
+        self.dispatcher.held().totals
     }
 }
 
-impl Floor {
+impl Dispatcher {
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -119,7 +121,7 @@ impl Floor {
             let Some(job) = held.waiting.pop_front() else { return };
             held.groups[index] += 1;
             held.inboxes[index].push(job);
-            self.bells[index].notify_one();
+            self.wakers[index].notify_one();
         }
     }
 }
@@ -127,38 +129,38 @@ impl Floor {
 impl Generator for Fleet {
     async fn generate(&self, request: SampleRequest) -> Result<Vec<Completion>, GeneratorError> {
         let (reply, answer) = oneshot::channel();
-        let plans = plan(&request, self.floor.make.lengths);
-        self.floor.held().waiting.push_back(Job { plans, reply });
-        self.floor.hand_out();
+        let plans = plan(&request, self.dispatcher.make.lengths);
+        self.dispatcher.held().waiting.push_back(Job { plans, reply });
+        self.dispatcher.hand_out();
         answer.await.map_err(|_| GeneratorError::Gone { reason: "the simulation ended".into() })
     }
 
     async fn adopt(&self, weights: &WeightHandle) -> Result<(), GeneratorError> {
-        let Make { model, links, .. } = &self.floor.make;
+        let Make { model, links, .. } = &self.dispatcher.make;
         sleep(Duration::from_secs_f64(links.hand_over(model))).await;
-        self.floor.held().version = weights.version;
+        self.dispatcher.held().version = weights.version;
         Ok(())
     }
 }
 
 /// One completion on a GPU.
 struct Sequence {
-    plan: Plan,
+    plan: PlannedCompletion,
     versions: Vec<PolicyVersion>,
     /// Its keys and values are there.
     is_computed: bool,
 }
 
-struct Group {
+struct DecodingGroup {
     sequences: Vec<Sequence>,
     reply: oneshot::Sender<Vec<Completion>>,
 }
 
 struct Gpu {
-    floor: Arc<Floor>,
+    dispatcher: Arc<Dispatcher>,
     index: usize,
     /// Oldest first.
-    groups: Vec<Group>,
+    groups: Vec<DecodingGroup>,
     /// The weights in use.
     version: Option<PolicyVersion>,
 }
@@ -169,13 +171,13 @@ impl Gpu {
             self.take();
             if self.groups.is_empty() {
                 // A request that came since has left a permit.
-                self.floor.bells[self.index].notified().await;
+                self.dispatcher.wakers[self.index].notified().await;
                 continue;
             }
             let (seconds, places, version) = self.plan_stride();
             sleep(Duration::from_secs_f64(seconds)).await;
             {
-                let totals = &mut self.floor.held().totals;
+                let totals = &mut self.dispatcher.held().totals;
                 totals.busy_s += seconds;
                 totals.sequence_s += seconds * places.len() as f64;
                 totals.tokens += places.len() as f64 * f64::from(STRIDE);
@@ -189,10 +191,11 @@ impl Gpu {
 
     /// Takes what was handed out, drops what nobody waits for any more.
     fn take(&mut self) {
-        let jobs = std::mem::take(&mut self.floor.held().inboxes[self.index]);
+        let jobs = std::mem::take(&mut self.dispatcher.held().inboxes[self.index]);
         for Job { plans, reply } in jobs {
             let start = |plan| Sequence { plan, versions: Vec::new(), is_computed: false };
-            self.groups.push(Group { sequences: plans.into_iter().map(start).collect(), reply });
+            self.groups
+                .push(DecodingGroup { sequences: plans.into_iter().map(start).collect(), reply });
         }
         let before = self.groups.len();
         self.groups.retain(|group| !group.reply.is_closed());
@@ -201,14 +204,14 @@ impl Gpu {
 
     fn give_room(&self, before: usize) {
         if self.groups.len() < before {
-            self.floor.held().groups[self.index] -= before - self.groups.len();
-            self.floor.hand_out();
+            self.dispatcher.held().groups[self.index] -= before - self.groups.len();
+            self.dispatcher.hand_out();
         }
     }
 
     /// Who writes the next stride, how long it takes, and by which weights.
     fn plan_stride(&mut self) -> (f64, Vec<(usize, usize)>, PolicyVersion) {
-        let Make { model, rates, .. } = self.floor.make;
+        let Make { model, rates, .. } = self.dispatcher.make;
         let room = model.kv_tokens();
         let (mut context, mut computed, mut places) = (0.0, 0.0, Vec::new());
         let mut set_aside = 0;
@@ -235,7 +238,7 @@ impl Gpu {
                 places.push((place, index));
             }
         }
-        let mut held = self.floor.held();
+        let mut held = self.dispatcher.held();
         held.totals.set_aside += set_aside;
         let version = held.version;
         let is_new = self.version.replace(version).is_some_and(|old| old != version);

@@ -34,7 +34,7 @@ impl Lengths {
 
 /// A completion before it is written. Lengths are in strides.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Plan {
+pub(crate) struct PlannedCompletion {
     pub(crate) length: u32,
     pub(crate) thinking: u32,
     /// Where the phrase is forced, if thinking gets that far.
@@ -49,7 +49,7 @@ fn log_normal(random: &mut ChaCha8Rng, median: f64, spread: f64) -> f64 {
 }
 
 /// All completions of a request.
-pub(crate) fn plan(request: &SampleRequest, lengths: Lengths) -> Vec<Plan> {
+pub(crate) fn plan(request: &SampleRequest, lengths: Lengths) -> Vec<PlannedCompletion> {
     let row = request.prompt_token_ids.last().copied().unwrap_or(0);
     let mut problem = ChaCha8Rng::seed_from_u64(u64::from(row));
     let chance = Beta::new(0.35, 0.35).map_or(0.5, |law| law.sample(&mut problem));
@@ -67,7 +67,7 @@ pub(crate) fn plan(request: &SampleRequest, lengths: Lengths) -> Vec<Plan> {
         let is_cut = answer > request.max_answer_tokens
             || (interrupted_at.is_none() && wanted > request.max_thinking_tokens);
         let luck: f64 = StandardUniform.sample(&mut random);
-        Plan {
+        PlannedCompletion {
             length: thinking + answer.min(request.max_answer_tokens),
             thinking,
             interrupted_at,

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use scalerl_engine::{Deadlines, Devices, Phrases, Run, Settings, fake, never, run};
+use scalerl_engine::{Deadlines, Devices, Phrases, RunParts, Settings, fake, never, run};
 use scalerl_journal::{Environment, Event, Reading, RunFolder, What};
 use scalerl_recipe::{Override, Recipe, Resolved};
 use scalerl_rollout::EvaluationSet;
@@ -124,12 +124,13 @@ pub(crate) fn simulate(scenario: &Scenario) -> Result<Row, Box<dyn Error>> {
             busy_s: 0.0,
             marks: marks.clone(),
         };
-        let parts = Run {
+        let parts = RunParts {
             settings: settings(scenario, Recipe::clone(&recipe)),
             generator: fleet,
             trainer,
             prompts: fake::FakePrompts::new(1024),
             grader: Arc::new(fake::FakeGrader::new(3, Duration::from_millis(200))),
+            environment: None,
             stop: never(),
             fleet: None,
             observer: None,

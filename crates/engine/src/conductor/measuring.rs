@@ -11,7 +11,7 @@ use super::{Conductor, Done, Ending};
 use crate::{
     error::EngineError,
     evaluate::{Evaluated, evaluate},
-    forecast::{axis_of, forecast},
+    forecast::forecast,
     trainer_handle::TrainerHandle,
 };
 
@@ -86,7 +86,7 @@ impl<G: Generator, S: TrainerHandle, P: PromptSource, R: Grader> Conductor<G, S,
 
     /// Fits on a thread of its own kind: a fit takes up to a second of a processor.
     fn start_forecast(&mut self) {
-        let axis = axis_of(&self.settings.recipe.budget.axis);
+        let axis = self.settings.recipe.budget.axis;
         let (points, history) = (self.points.clone(), self.settings.history.clone());
         self.progress.is_forecasting = true;
         self.work.spawn(async move {

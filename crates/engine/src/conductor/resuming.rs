@@ -17,7 +17,7 @@ use tokio::{sync::Semaphore, task::JoinSet};
 
 use super::{Conductor, Due, Progress, training::in_time};
 use crate::{
-    Run,
+    RunParts,
     error::EngineError,
     groups::{Formed, Ready, SavedGroup, Stage, Ticket},
     journal_writer::JournalWriter,
@@ -32,7 +32,10 @@ use crate::{
 
 impl<G: Generator, S: TrainerHandle, P: PromptSource, R: Grader> Conductor<G, S, P, R> {
     /// A conductor for a new run, or for one that goes on from its newest sound checkpoint.
-    pub(crate) async fn open(folder: RunFolder, run: Run<G, S, P, R>) -> Result<Self, EngineError> {
+    pub(crate) async fn open(
+        folder: RunFolder,
+        run: RunParts<G, S, P, R>,
+    ) -> Result<Self, EngineError> {
         let start = Start::find(&folder.checkpoints())?;
         let (log, lines) = EventLog::open(&folder.events())?;
         let is_new = lines.is_empty();

@@ -1,19 +1,19 @@
-//! One batch from its plan to its step, without the groups that no step can use.
+//! One batch, prepared and stepped over, without the groups that no step can use.
 //!
 //! ```text
-//! plan --> step --> report
-//!   '--------'--refused: its groups are taken out, the rest is planned again
+//! prepare --> step --> report
+//!   '--------'--refused: its groups are taken out, the rest is prepared again
 //! ```
 //! A refusal changes nothing in the trainer and is about data (`TrainerError::BadSequence`,
-//! `BadBatch`, a plan that cannot be made). It names a group where it can; where it cannot, all
-//! groups of the batch go. Every round takes out at least one, so this ends.
+//! `BadBatch`, a batch that cannot be prepared). It names a group where it can; where it cannot,
+//! all groups of the batch go. Every round takes out at least one, so this ends.
 //!
 //! Not here: what becomes of groups that were taken out (`training.rs`), and failures that are not
 //! about data (a device, a gradient that is not finite): those end the run.
 
 use std::sync::Arc;
 
-use scalerl_objective::plan::{Plan, PlanError, PlanReport, plan};
+use scalerl_objective::prepare::{BatchCounts, PrepareError, PreparedBatch, prepare};
 use scalerl_rollout::{GroupId, PolicyVersion, StepReport, TrainerError};
 
 use super::training::in_time;
@@ -28,7 +28,7 @@ use crate::{
 /// What a batch became.
 #[derive(Debug)]
 pub(super) struct Stepped {
-    pub(super) plan: PlanReport,
+    pub(super) counts: BatchCounts,
     pub(super) lag: u64,
     /// `None` when nothing carried loss.
     pub(super) report: Option<StepReport>,
@@ -69,9 +69,9 @@ pub(super) async fn step_over<S: TrainerHandle>(
 ) -> Attempt {
     let mut refused = Vec::new();
     loop {
-        let (planned, lag);
-        (formed, planned, lag) = plan_batch(formed, version, settings.clone()).await;
-        let (group, reason) = match try_step(trainer, planned, lag, &settings, &meter).await {
+        let (prepared, lag);
+        (formed, prepared, lag) = prepare_batch(formed, version, settings.clone()).await;
+        let (group, reason) = match try_step(trainer, prepared, lag, &settings, &meter).await {
             Ok(stepped) => return Attempt { formed, refused, result: Ok(stepped) },
             Err(Trouble::Failed(error)) => return Attempt { formed, refused, result: Err(error) },
             Err(Trouble::Refused { group, reason }) => (group, reason),
@@ -82,41 +82,41 @@ pub(super) async fn step_over<S: TrainerHandle>(
     }
 }
 
-/// Plans on a thread of its own kind: a batch has millions of tokens.
-async fn plan_batch(
+/// Prepares on a thread of its own kind: a batch has millions of tokens.
+async fn prepare_batch(
     formed: Formed,
     version: PolicyVersion,
     settings: Arc<Settings>,
-) -> (Formed, Result<Plan, PlanError>, u64) {
-    let planned = tokio::task::spawn_blocking(move || {
+) -> (Formed, Result<PreparedBatch, PrepareError>, u64) {
+    let prepared = tokio::task::spawn_blocking(move || {
         let batch = formed.batch(version);
         let temperature = settings.recipe.sampling.temperature;
-        let planned = plan(&settings.recipe.objective, temperature, &batch);
-        (formed, planned, batch.lag())
+        let prepared = prepare(&settings.recipe.objective, temperature, &batch);
+        (formed, prepared, batch.lag())
     });
-    match planned.await {
-        Ok(planned) => planned,
+    match prepared.await {
+        Ok(prepared) => prepared,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
 
 async fn try_step<S: TrainerHandle>(
     trainer: &mut S,
-    planned: Result<Plan, PlanError>,
+    prepared: Result<PreparedBatch, PrepareError>,
     lag: u64,
     settings: &Settings,
     meter: &Meter,
 ) -> Result<Stepped, Trouble> {
-    let Plan { train, groups, report: plan } = planned.map_err(|error| Trouble::Refused {
+    let PreparedBatch { train, groups, counts } = prepared.map_err(|error| Trouble::Refused {
         group: Some(error.group()),
         reason: error.to_string(),
     })?;
     if train.sequences.is_empty() {
-        return Ok(Stepped { plan, lag, report: None });
+        return Ok(Stepped { counts, lag, report: None });
     }
     let _busy = meter.busy(Role::Train);
     match in_time(settings, "a step", trainer.step(train)).await {
-        Ok(report) => Ok(Stepped { plan, lag, report: Some(report) }),
+        Ok(report) => Ok(Stepped { counts, lag, report: Some(report) }),
         Err(EngineError::Training(error)) => Err(trouble(error, &groups)),
         Err(error) => Err(Trouble::Failed(error)),
     }

@@ -74,8 +74,8 @@ impl<G: Generator, S: TrainerHandle, P: PromptSource, R: Grader> Conductor<G, S,
     }
 
     fn on_step(&mut self, formed: Formed, stepped: Stepped) -> Result<(), EngineError> {
-        let Stepped { plan, lag, report } = stepped;
-        let batch = formed.report(&plan);
+        let Stepped { counts, lag, report } = stepped;
+        let batch = formed.report(&counts);
         let Some(report) = report else {
             drop(formed);
             return self.on_empty_batch(batch);

@@ -8,7 +8,8 @@ use std::{future::Future as _, path::Path, pin::pin, sync::Arc, task::Poll, time
 
 use scalerl_curve::HistoryEntry;
 use scalerl_engine::{
-    Deadlines, Devices, EngineError, Phrases, Run, RunEnd, Settings, Simulated, fake, never, run,
+    Deadlines, Devices, EngineError, Phrases, RunEnd, RunParts, Settings, Simulated, fake, never,
+    run,
 };
 use scalerl_journal::{Environment, Event, GroupReport, Reading, RunFolder, What};
 use scalerl_recipe::{Override, Recipe};
@@ -141,7 +142,7 @@ impl Rig {
         &self,
         handle_of: impl FnOnce(fake::FakeTrainer, fake::Delays) -> S,
         stop: mpsc::Receiver<()>,
-    ) -> Run<fake::FakeGenerator, S, fake::FakePrompts, fake::FakeGrader> {
+    ) -> RunParts<fake::FakeGenerator, S, fake::FakePrompts, fake::FakeGrader> {
         let slowness = Duration::from_millis(self.slowness_ms);
         let mut trainer = fake::FakeTrainer::new();
         (trainer.fails_at, trainer.refuses) = (self.trainer_fails_at, self.trainer_refuses);
@@ -152,7 +153,7 @@ impl Rig {
         };
         let grader = fake::FakeGrader::new(self.timing_seed ^ 5, slowness)
             .with_failures(self.grader_fails, self.grader_hangs);
-        Run {
+        RunParts {
             settings: self.settings(),
             generator: Arc::new(generator),
             trainer: handle_of(
@@ -161,6 +162,7 @@ impl Rig {
             ),
             prompts: self.prompts.clone(),
             grader: Arc::new(grader),
+            environment: None,
             stop,
             fleet: None,
             observer: None,

@@ -96,7 +96,7 @@ impl DecodeBench {
 }
 
 #[derive(Default)]
-struct Run {
+struct Totals {
     seconds: f64,
     decode_seconds: f64,
     decode_steps: usize,
@@ -107,14 +107,14 @@ struct Run {
     tokens: usize,
 }
 
-fn run(generator: &mut Generator, requests: &[Request]) -> Result<Run, GenerateError> {
+fn run(generator: &mut Generator, requests: &[Request]) -> Result<Totals, GenerateError> {
     let device = generator.model().device();
     shim::synchronize(device)?;
     let start = Instant::now();
     for request in requests {
         generator.submit(request.clone())?;
     }
-    let mut run = Run::default();
+    let mut run = Totals::default();
     let page = generator.usage().tokens_per_page;
     while !generator.is_idle() {
         let held = generator.usage().pages_in_use;
@@ -187,7 +187,7 @@ pub fn bench_decode(bench: &DecodeBench) -> Result<DecodeTiming, GenerateError> 
     let why_no_kernels = generator.why_no_kernels().map(str::to_owned);
     let requests = bench.requests()?;
     let _ = run(&mut generator, &requests)?;
-    let mut best: Option<Run> = None;
+    let mut best: Option<Totals> = None;
     for _ in 0..bench.repetitions.max(1) {
         let run = run(&mut generator, &requests)?;
         if best.as_ref().is_none_or(|best| run.seconds < best.seconds) {

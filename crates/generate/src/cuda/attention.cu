@@ -1,6 +1,6 @@
 // Attention of decoding: one token per row over the pages of its sequence; keys and values to their pages.
 //
-// Compiled at run time by NVRTC for one model (mod.rs puts the #defines in front); no header is needed.
+// Compiled at run time by NVRTC for one model (cuda.rs puts the #defines in front); no header is needed.
 //   GROUP     query heads that share a key head     TILE   of those, how many one block serves (all, up to 8)
 //   KV_HEADS  key heads     WIDTH  of a head (32, 64, 128 or 256)     PAGE  tokens of a page
 // keys, values: [pages, KV_HEADS, PAGE, WIDTH] bf16. tables: [rows, table_stride].

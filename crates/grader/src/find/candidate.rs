@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use num_bigint::BigInt;
 
-use super::environment::Group;
+use super::environment::JoinedEnvironments;
 use super::plain::Plain;
 use crate::expr::Expr;
 use crate::read::{ReadError, measured, parse, unit};
@@ -17,14 +17,14 @@ pub(super) enum Candidate {
     Choice(char),
 }
 
-pub(super) struct Placed {
+pub(super) struct LocatedCandidate {
     pub(super) start: usize,
     pub(super) end: usize,
     pub(super) candidate: Candidate,
 }
 
-impl Placed {
-    pub(super) fn group(group: &Group) -> Self {
+impl LocatedCandidate {
+    pub(super) fn group(group: &JoinedEnvironments) -> Self {
         let candidate = Candidate::Latex(group.contents());
         Self { start: group.start, end: group.end, candidate }
     }

@@ -7,7 +7,7 @@ use super::boxed;
 
 /// Up to six environments joined by `and`, `or` or commas.
 #[derive(Debug, Clone)]
-pub(crate) struct Group {
+pub(crate) struct JoinedEnvironments {
     pub(crate) start: usize,
     pub(crate) end: usize,
     /// The content of each, and whether a percent sign follows it.
@@ -26,7 +26,7 @@ pub(crate) enum Wanted {
     Boxed,
 }
 
-impl Group {
+impl JoinedEnvironments {
     /// The content with boxes opened.
     pub(crate) fn contents(&self) -> Vec<(String, bool)> {
         self.parts.iter().map(|(text, percent)| (boxed::content_or_text(text), *percent)).collect()
@@ -146,11 +146,11 @@ impl<'a> Environments<'a> {
     }
 
     /// The group that opens at byte `at`; without parts when the environment does not count.
-    pub(crate) fn group_at(&self, at: usize, wanted: Wanted) -> Option<Group> {
+    pub(crate) fn group_at(&self, at: usize, wanted: Wanted) -> Option<JoinedEnvironments> {
         let counts = |content: &str| wanted == Wanted::Any || has_box(content);
         let (content, mut end) = self.one(at)?;
         if !counts(content) {
-            return Some(Group { start: at, end, parts: Vec::new() });
+            return Some(JoinedEnvironments { start: at, end, parts: Vec::new() });
         }
         let mut percent = percent_at(self.text, end);
         let mut parts = vec![(content.to_owned(), percent.is_some())];
@@ -164,11 +164,11 @@ impl<'a> Environments<'a> {
             parts.push((content.to_owned(), percent.is_some()));
             end = percent.unwrap_or(next_end);
         }
-        Some(Group { start: at, end, parts })
+        Some(JoinedEnvironments { start: at, end, parts })
     }
 
     /// All groups of the text, none overlapping.
-    pub(crate) fn all(&self, wanted: Wanted) -> Vec<Group> {
+    pub(crate) fn all(&self, wanted: Wanted) -> Vec<JoinedEnvironments> {
         let mut groups = Vec::new();
         let mut at = 0;
         while let Some(offset) = self.text[at..].find(['$', '\\', '[', '-']) {

@@ -165,6 +165,7 @@ fn going_back_keeps_the_newest_of_what_is_undone_under_another_name() {
         flops: 0.0,
         pass_rate,
         samples: 64,
+        at: None,
     };
     let points = [point(0, 0.2), point(2, 0.6), point(4, 0.3)];
     let best = checkpoints.best(&points).unwrap().unwrap();

@@ -44,32 +44,32 @@ pub trait Attend {
 
 /// Attention of a packed batch to itself.
 pub struct PackedAttention {
-    plans: Vec<(Span, Plan)>,
+    packings: Vec<(Span, Packing)>,
 }
 
 impl PackedAttention {
     /// Prepares the spans that a model's layers use.
     pub fn new(lengths: &[i64], spans: &[Span], device: Device) -> Result<Self, TchError> {
-        let mut plans: Vec<(Span, Plan)> = Vec::new();
+        let mut packings: Vec<(Span, Packing)> = Vec::new();
         for &span in spans {
-            if plans.iter().any(|(known, _)| *known == span) {
+            if packings.iter().any(|(known, _)| *known == span) {
                 continue;
             }
-            let plan = match span {
-                Span::Full => Plan::new(lengths, None, device)?,
-                Span::Chunk(size) => Plan::new(&chunks(lengths, size), None, device)?,
-                Span::Window(size) => Plan::new(lengths, Some(size), device)?,
+            let packing = match span {
+                Span::Full => Packing::new(lengths, None, device)?,
+                Span::Chunk(size) => Packing::new(&chunks(lengths, size), None, device)?,
+                Span::Window(size) => Packing::new(lengths, Some(size), device)?,
             };
-            plans.push((span, plan));
+            packings.push((span, packing));
         }
-        Ok(Self { plans })
+        Ok(Self { packings })
     }
 }
 
 impl Attend for PackedAttention {
     fn attend(&self, _layer: usize, span: Span, heads: &Heads) -> Result<Tensor, TchError> {
-        let plan = self.plans.iter().find(|(known, _)| *known == span);
-        plan.expect("spans were prepared from the same config").1.attend(heads)
+        let packing = self.packings.iter().find(|(known, _)| *known == span);
+        packing.expect("spans were prepared from the same config").1.attend(heads)
     }
 }
 
@@ -81,7 +81,7 @@ fn chunks(lengths: &[i64], size: i64) -> Vec<i64> {
 }
 
 /// How the sequences of one span are laid out.
-enum Plan {
+enum Packing {
     /// All of one length: a view.
     Equal(Rectangle),
     /// CUDA.
@@ -111,7 +111,7 @@ impl Rectangle {
 /// A rectangle takes sequences down to this share of its longest.
 const SIMILAR: f64 = 0.8;
 
-impl Plan {
+impl Packing {
     fn new(lengths: &[i64], window: Option<i64>, device: Device) -> Result<Self, TchError> {
         let longest = lengths.iter().copied().max().unwrap_or(0);
         if device != Device::Cpu {
@@ -282,8 +282,8 @@ mod tests {
                     grad
                 })
             };
-            let plan = PackedAttention::new(lengths, &[span], Device::Cpu).unwrap();
-            let packed = plan.attend(0, span, &heads).unwrap();
+            let packing = PackedAttention::new(lengths, &[span], Device::Cpu).unwrap();
+            let packed = packing.attend(0, span, &heads).unwrap();
             let packed_grads = gradients(&packed);
             let mut at = 0;
             let alone: Vec<Tensor> = lengths

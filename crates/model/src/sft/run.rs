@@ -126,7 +126,7 @@ pub struct SftOutcome {
     pub validation_loss: Option<f64>,
 }
 
-struct Run<'a> {
+struct FineTuning<'a> {
     options: &'a SftOptions,
     out: &'a Path,
     learner: Learner,
@@ -166,7 +166,7 @@ pub fn run(
         return Ok(None);
     }
     let validation = validation.map(|(examples, _)| examples);
-    Run { options, out, learner, train, validation, device }.train(progress)
+    FineTuning { options, out, learner, train, validation, device }.train(progress)
 }
 
 /// Makes the folder ours, or checks that the run in it is this one.
@@ -212,7 +212,7 @@ fn start(options: &SftOptions, device: Device) -> Result<Learner, SftError> {
     Ok(Learner::new(model, learner_options)?)
 }
 
-impl Run<'_> {
+impl FineTuning<'_> {
     fn train(mut self, progress: OnProgress) -> Result<Option<SftOutcome>, SftError> {
         let mut metrics =
             Metrics::open(&self.out.join("metrics.jsonl"), self.learner.steps_taken())?;

@@ -22,16 +22,16 @@ use tch::{Device, Kind, TchError, Tensor};
 use super::learner::{ComputeKind, Learner, LearnerOptions, StepError, StepReport};
 use crate::folder::Model;
 use crate::layout::Parameter;
-use scalerl_torch::collective::{CollectiveError, Group};
+use scalerl_torch::collective::{CollectiveError, ProcessGroup};
 use scalerl_torch::shim;
 
 /// The trainer ranks, seen from one of them. Both groups have the same members in the same order.
 #[derive(Debug)]
 pub struct Ranks {
     /// For small things and for what comes from the CPU: Gloo.
-    pub control: Group,
+    pub control: ProcessGroup,
     /// For gradients and weights: NCCL between GPUs, Gloo between CPUs.
-    pub data: Group,
+    pub data: ProcessGroup,
 }
 
 impl Ranks {

@@ -82,17 +82,17 @@ fn parameters(story: &Story, fit: &Fit) -> Vec<(String, String)> {
 }
 
 /// The points alone, where there is no curve.
-fn measured(story: &Story) -> plots::Run {
+fn measured(story: &Story) -> plots::RunCurve {
     let point = |point: &EvaluationPoint| plots::Measured {
         compute: point.compute(story.axis),
         value: point.pass_rate,
         role: scalerl_board::chart::Role::HeldOut,
     };
     let points = spread(&story.points, trace::MOST_BINS);
-    plots::Run {
+    plots::RunCurve {
         name: story.name.clone(),
         points: points.iter().map(point).collect(),
-        ..plots::Run::default()
+        ..plots::RunCurve::default()
     }
 }
 

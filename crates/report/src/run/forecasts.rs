@@ -195,7 +195,7 @@ fn table(story: &Story, forecasts: &[Checked]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use scalerl_journal::Axis;
+    use scalerl_recipe::Axis;
     use scalerl_rollout::PolicyVersion;
 
     #[test]
@@ -208,6 +208,7 @@ mod tests {
             flops: 0.0,
             pass_rate,
             samples: 100,
+            at: None,
         };
         let points = [point(0, 0.1), point(10, 0.3), point(20, 0.5), point(30, 0.6)];
         let report = |step: u64| ForecastReport {

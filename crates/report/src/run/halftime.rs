@@ -8,7 +8,8 @@ use rayon::prelude::*;
 use scalerl_curve::{
     Backtest, Compute, Fit, FitError, FitOptions, HistoryEntry, Method, Series, Skipped, Verdict,
 };
-use scalerl_journal::{Axis, EvaluationPoint};
+use scalerl_journal::EvaluationPoint;
+use scalerl_recipe::Axis;
 use serde::Serialize;
 
 use super::story::Story;
@@ -232,6 +233,7 @@ mod tests {
                 flops: step as f64 * 1e12,
                 pass_rate: value(step as f64),
                 samples: 4000,
+                at: None,
             })
             .collect()
     }

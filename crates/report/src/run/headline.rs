@@ -1,18 +1,19 @@
 //! A run in a dozen numbers: the first table of the page, the end of a run in the terminal, and
 //! `--json`.
 
-use std::io::Write;
+use std::{fmt, io::Write};
 
 use scalerl_board::number::short;
-use scalerl_journal::{Axis, Ledger};
-use serde::Serialize;
+use scalerl_journal::{Ledger, Status};
+use scalerl_recipe::Axis;
+use serde::{Serialize, Serializer, ser::SerializeMap as _};
 
 use super::{
     Findings,
     compute::{percent, roles, share},
     forecasts::Checked,
     halftime::{HalfTime, off},
-    story::{Session, State, Story, Warning},
+    story::{Session, Story, Warning},
 };
 use crate::table;
 
@@ -24,7 +25,7 @@ const COLUMNS: usize = 96;
 pub struct Headline<'a> {
     run: &'a str,
     #[serde(flatten)]
-    state: &'a State,
+    standing: Standing<'a>,
     steps: u64,
     axis: Axis,
     evaluations: usize,
@@ -58,7 +59,7 @@ impl<'a> Headline<'a> {
         let ledger = &story.ledger;
         Self {
             run: &story.name,
-            state: &story.state,
+            standing: Standing { status: &story.status, is_held: story.is_held },
             steps: story.version(),
             axis: story.axis,
             evaluations: story.evaluations.len(),
@@ -94,7 +95,7 @@ impl<'a> Headline<'a> {
             self.run,
             self.steps,
             short(self.device_hours),
-            state(self.state)
+            self.standing
         )
     }
 
@@ -246,12 +247,64 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     (count > 0.0).then_some(sum / count)
 }
 
-/// Where a run stands, in words.
-fn state(state: &State) -> String {
-    match state {
-        State::Running => "still running".to_owned(),
-        State::Killed => "killed, or running on another machine: no end was recorded".to_owned(),
-        State::Failed { error } => format!("failed: {error}"),
-        State::Ended { reason } => format!("ended: {}", reason.description()),
+/// Where a run stands: by its last event, and whether a process holds its folder.
+#[derive(Debug, Clone, Copy)]
+struct Standing<'a> {
+    status: &'a Status,
+    is_held: bool,
+}
+
+/// `state` and what belongs to it.
+impl Serialize for Standing<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        match self.status {
+            Status::Open if self.is_held => map.serialize_entry("state", "running")?,
+            Status::Open => map.serialize_entry("state", "killed")?,
+            Status::Stopped { reason } => {
+                map.serialize_entry("state", "ended")?;
+                map.serialize_entry("reason", reason)?;
+            }
+            Status::Failed { error } => {
+                map.serialize_entry("state", "failed")?;
+                map.serialize_entry("error", error)?;
+            }
+        }
+        map.end()
+    }
+}
+
+impl fmt::Display for Standing<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.status {
+            Status::Open if self.is_held => f.write_str("still running"),
+            Status::Open => {
+                f.write_str("killed, or running on another machine: no end was recorded")
+            }
+            Status::Failed { error } => write!(f, "failed: {error}"),
+            Status::Stopped { reason } => write!(f, "ended: {}", reason.description()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use scalerl_journal::StopReason;
+
+    use super::*;
+
+    #[test]
+    fn the_words_of_a_state_are_those_that_scripts_read() {
+        let stopped = Status::Stopped { reason: StopReason::DeviceHours };
+        let failed = Status::Failed { error: "no".into() };
+        for (status, is_held, expected) in [
+            (&Status::Open, true, r#"{"state":"running"}"#),
+            (&Status::Open, false, r#"{"state":"killed"}"#),
+            (&stopped, false, r#"{"state":"ended","reason":"device-hours"}"#),
+            (&failed, false, r#"{"state":"failed","error":"no"}"#),
+        ] {
+            let standing = Standing { status, is_held };
+            assert_eq!(serde_json::to_string(&standing).unwrap(), expected);
+        }
     }
 }

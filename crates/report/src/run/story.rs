@@ -9,11 +9,10 @@
 use std::{collections::HashMap, path::Path};
 
 use scalerl_journal::{
-    Axis, BadSign, BatchReport, Checkpoint, Environment, EvaluationPoint, Event, Fate,
-    ForecastReport, GroupReport, History, JournalError, Ledger, Reading, RunFolder, SetReport,
-    Status, StopReason, What,
+    BadSign, BatchReport, Checkpoint, Environment, EvaluationPoint, Event, Fate, ForecastReport,
+    GroupReport, History, JournalError, Ledger, Reading, RunFolder, SetReport, Status, What,
 };
-use scalerl_recipe::{Recipe, Resolved, Source};
+use scalerl_recipe::{Axis, Recipe, Resolved, Source};
 use scalerl_rollout::{GroupId, PolicyVersion, StepReport};
 use serde::Serialize;
 
@@ -29,7 +28,9 @@ pub(crate) struct Story {
     pub(crate) recipe: Result<Resolved, String>,
     /// The compute axis of the curve.
     pub(crate) axis: Axis,
-    pub(crate) state: State,
+    pub(crate) status: Status,
+    /// Does a process hold the folder?
+    pub(crate) is_held: bool,
     /// Whole checkpoints, oldest first.
     pub(crate) checkpoints: Vec<Checkpoint>,
     /// What was spent on the steps that count.
@@ -51,20 +52,6 @@ pub(crate) struct Story {
     pub(crate) damaged: Vec<Damage>,
     pub(crate) sessions: Vec<Session>,
     pub(crate) generator_retries: usize,
-}
-
-/// Where a run stands.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(tag = "state", rename_all = "kebab-case")]
-pub(crate) enum State {
-    /// A process holds the folder.
-    Running,
-    /// No end was recorded and nobody holds the folder.
-    Killed,
-    /// It ended in order.
-    Ended { reason: StopReason },
-    /// It ended with an error.
-    Failed { error: String },
 }
 
 /// One optimizer step.
@@ -144,15 +131,11 @@ impl Story {
     pub(crate) fn load(path: &Path, axis: Option<Axis>) -> Result<Self, JournalError> {
         let folder = RunFolder::open(path)?;
         let reading = Reading::load(path)?;
-        let state = match reading.status() {
-            Status::Stopped { reason } => State::Ended { reason },
-            Status::Failed { error } => State::Failed { error },
-            Status::Open if folder.is_held()? => State::Running,
-            Status::Open => State::Killed,
-        };
+        let status = reading.status();
+        let is_held = status == Status::Open && folder.is_held()?;
         let source = Source::Kept { name: "recipe.toml".into(), text: reading.recipe.clone() };
         let recipe = Recipe::load(&[source], &[]).map_err(|error| error.to_string());
-        let recipe_axis = recipe.as_ref().map_or(Axis::DeviceHours, axis_of);
+        let recipe_axis = recipe.as_ref().map_or(Axis::DeviceHours, |recipe| recipe.budget.axis);
         let points = reading.points();
         let ledger = reading.history.ledger();
         let History { events, undone, lost } = reading.history;
@@ -163,7 +146,8 @@ impl Story {
             recipe_text: reading.recipe,
             recipe,
             axis: axis.unwrap_or(recipe_axis),
-            state,
+            status,
+            is_held,
             checkpoints: reading.checkpoints,
             ledger,
             lost,
@@ -291,13 +275,4 @@ fn sessions(events: &[Event], undone: &[Event]) -> Vec<Session> {
     let mut found: Vec<Session> = events.iter().chain(undone).filter_map(session).collect();
     found.sort_by(|a, b| a.at.total_cmp(&b.at));
     found
-}
-
-fn axis_of(recipe: &Resolved) -> Axis {
-    match recipe.budget.axis {
-        scalerl_recipe::Axis::DeviceHours => Axis::DeviceHours,
-        scalerl_recipe::Axis::Tokens => Axis::Tokens,
-        scalerl_recipe::Axis::Flops => Axis::Flops,
-        scalerl_recipe::Axis::Steps => Axis::Steps,
-    }
 }

@@ -20,7 +20,7 @@ fn captions(plan: &Plan, title: &str, subtitle: String) -> Captions {
 
 /// All variants: fitted on the first half, extrapolated, later points drawn apart.
 pub fn curves(plan: &Plan, analysis: &Analysis) -> Option<Figure> {
-    let drawn: Vec<plots::Run> = analysis
+    let drawn: Vec<plots::RunCurve> = analysis
         .variants
         .iter()
         .map(|variant| {

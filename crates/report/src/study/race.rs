@@ -1,6 +1,6 @@
 //! What a race did, as a table and sentences.
 
-use scalerl_study::race::{Leader, Placed, RaceReport};
+use scalerl_study::race::{Leader, RaceReport, VariantReport};
 
 use crate::table::row;
 use crate::words;
@@ -20,12 +20,12 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
-fn variant(placed: &Placed) -> Vec<String> {
-    let judged = &placed.judged;
+fn variant(one: &VariantReport) -> Vec<String> {
+    let judged = &one.judged;
     let forecast = judged.forecast.map(|one| words::interval(one.value, one.low, one.high));
-    let why = if placed.is_paused {
-        format!("paused: without all that are paused {:.4} is expected to be lost", placed.loss)
-    } else if placed.spent >= 1.0 {
+    let why = if one.is_paused {
+        format!("paused: without all that are paused {:.4} is expected to be lost", one.loss)
+    } else if one.spent >= 1.0 {
         "ran to its end".into()
     } else if judged.is_kept {
         "goes on".into()
@@ -34,7 +34,7 @@ fn variant(placed: &Placed) -> Vec<String> {
     };
     vec![
         judged.variant.clone(),
-        percent(placed.spent),
+        percent(one.spent),
         if judged.share > 0.0 { percent(judged.share) } else { NOTHING.into() },
         forecast.unwrap_or_else(|| NOTHING.into()),
         judged.adds.map_or(NOTHING.into(), |adds| format!("{adds:.4}")),

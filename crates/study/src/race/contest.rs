@@ -3,16 +3,17 @@
 use std::path::Path;
 
 use scalerl_curve::{Compute, FitOptions, HistoryEntry, Series};
-use scalerl_journal::{Axis, EvaluationPoint, RunFolder};
+use scalerl_journal::{EvaluationPoint, RunFolder};
+use scalerl_recipe::Axis;
 
 use super::{LEAST_POINTS, Outlook};
 use crate::prediction::{Ending, FITTED_SHARE, fit_until};
-use crate::state::{Glance, glance, points_so_far};
+use crate::state::{glance, points_so_far};
 use crate::{Budget, StudyError};
 
 /// One run of a contestant.
 #[derive(Debug, Clone)]
-pub struct Runner {
+pub struct RacingRun {
     /// Its points, as far as it has come.
     pub series: Series,
     /// The compute at which it will end.
@@ -27,7 +28,7 @@ pub struct Contestant {
     /// Its name.
     pub name: String,
     /// Its runs; one without any is out of the race.
-    pub runs: Vec<Runner>,
+    pub runs: Vec<RacingRun>,
 }
 
 impl Contestant {
@@ -39,22 +40,22 @@ impl Contestant {
     }
 }
 
-impl Runner {
+impl RacingRun {
     /// A run as far as it has come; `None` before its first evaluation.
     pub fn load(
         folder: &Path,
         budget: Budget,
         history: Vec<HistoryEntry>,
     ) -> Result<Option<Self>, StudyError> {
-        let Glance { share, state, .. } = glance(folder, budget)?;
+        let glance = glance(folder, budget)?;
         let Ok(run) = RunFolder::open(folder) else { return Ok(None) };
         let points = points_so_far(&run)?;
         let Ok(series) = EvaluationPoint::series(&points, budget.axis) else { return Ok(None) };
         let last = series.last_compute();
         let end = match budget.axis {
-            _ if state.is_finished() => last,
+            _ if glance.is_finished() => last,
             // Evaluations are paid for and are not on the curve: the part that is goes on as it was.
-            Axis::DeviceHours => last * (1.0 / share.max(f64::MIN_POSITIVE)),
+            Axis::DeviceHours => last * (1.0 / glance.share.max(f64::MIN_POSITIVE)),
             _ => Compute(budget.amount),
         };
         Ok(Some(Self { series, end, history }))

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 
 use scalerl_curve::HistoryEntry;
 
-use super::{Contestant, Limits, Outlook, RUNGS, Runner, Stage, choose, next_to_run};
+use super::{Contestant, Limits, Outlook, RUNGS, RacingRun, Stage, choose, next_to_run};
 use crate::{
     history::{finished, known_at},
     plan::is_of_sweep,
@@ -135,7 +135,7 @@ impl Replay {
             let end = series.last_compute();
             let Some(ending) = Ending::of(&series, end * FITTED_SHARE) else { continue };
             measured.push(ending.value);
-            let runs = vec![Runner { series, end, history: history(record) }];
+            let runs = vec![RacingRun { series, end, history: history(record) }];
             let name =
                 if is_of_sweep(&record.meta.run) { &record.meta.run } else { &record.meta.variant };
             contestants.push(Contestant { name: name.clone(), runs });

@@ -4,7 +4,7 @@
 //! its forecast where it was paused, lies below the leader's by more than [`Analysis::end_margin`].
 //! All others are not told apart from the leader, however early they were paused.
 
-use scalerl_journal::Axis;
+use scalerl_recipe::Axis;
 use serde::Serialize;
 
 use super::{Decision, Judged};
@@ -15,7 +15,7 @@ use crate::{Budget, plan::is_of_sweep};
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RaceReport {
     /// Each variant, as it was last judged.
-    pub variants: Vec<Placed>,
+    pub variants: Vec<VariantReport>,
     /// Share of the study's compute that was not spent, runs that failed left out.
     pub saved: f64,
     /// Runs that the compute saved went to.
@@ -26,7 +26,7 @@ pub struct RaceReport {
 
 /// One variant.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Placed {
+pub struct VariantReport {
     /// What was decided of it last.
     pub judged: Judged,
     /// Share of its compute that its runs have spent.
@@ -71,7 +71,7 @@ impl RaceReport {
         let place = |judged: &Judged| {
             let own: Vec<&&RunAnalysis> =
                 raced.iter().filter(|run| run.variant == judged.variant).collect();
-            Placed {
+            VariantReport {
                 judged: judged.clone(),
                 spent: mean(own.iter().map(|run| spent(run, budget))),
                 is_paused: own.iter().any(|run| run.record.is_paused()),

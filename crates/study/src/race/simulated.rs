@@ -14,7 +14,7 @@ use rand_distr::{Bernoulli, Distribution as _, Normal, Uniform};
 use scalerl_curve::{Compute, FIXED_PROMPTS, Point, Series};
 
 use super::replay::Replay;
-use super::{Contestant, Runner};
+use super::{Contestant, RacingRun};
 
 const VARIANTS: usize = 8;
 const EVALUATIONS: u32 = 30;
@@ -78,7 +78,7 @@ fn study(seed: u64) -> Replay {
         let (series, ending, truth) = dice.run(&law);
         measured.push(ending);
         worth.push(truth);
-        let run = Runner { series, end: Compute(1.0), history: Vec::new() };
+        let run = RacingRun { series, end: Compute(1.0), history: Vec::new() };
         contestants.push(Contestant { name: format!("v{index}"), runs: vec![run] });
     }
     let group = match (collapses, crosses) {

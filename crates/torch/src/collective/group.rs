@@ -94,7 +94,7 @@ pub enum Reduce {
 /// `size` processes that call the same operations in the same order. Not shared between threads:
 /// the order would be lost.
 #[derive(Debug)]
-pub struct Group {
+pub struct ProcessGroup {
     raw: Raw,
     name: String,
     rank: usize,
@@ -112,7 +112,7 @@ struct Raw(*mut c_void);
 // SAFETY: a process group may be used from any thread, by one at a time.
 unsafe impl Send for Raw {}
 
-impl Group {
+impl ProcessGroup {
     /// Forms a group under a name of its own in the store. Returns when all have come (NCCL meets
     /// in the first operation instead).
     pub fn form(
@@ -311,7 +311,7 @@ mod tests {
     const SOON: Duration = Duration::from_secs(10);
 
     /// Runs `act` as every rank of a group, each on a thread; returns what each said.
-    fn ranks<T: Send + 'static>(size: usize, act: fn(Group) -> T) -> Vec<T> {
+    fn ranks<T: Send + 'static>(size: usize, act: fn(ProcessGroup) -> T) -> Vec<T> {
         let server = Store::listen("127.0.0.1", 0, None, SOON).unwrap();
         let port = server.server().port();
         let threads: Vec<_> = (0..size)
@@ -319,7 +319,7 @@ mod tests {
                 std::thread::spawn(move || {
                     let store = Store::connect("127.0.0.1", port, None, SOON).unwrap();
                     let place = (rank, size);
-                    act(Group::form(&store, "test", place, Transport::Gloo, SOON).unwrap())
+                    act(ProcessGroup::form(&store, "test", place, Transport::Gloo, SOON).unwrap())
                 })
             })
             .collect();
@@ -388,7 +388,7 @@ mod tests {
     fn a_group_whose_other_half_never_comes_is_an_error_in_time() {
         let store = Store::listen("127.0.0.1", 0, None, SOON).unwrap();
         let soon = Duration::from_millis(500);
-        let error = Group::form(&store, "half", (0, 2), Transport::Gloo, soon).unwrap_err();
+        let error = ProcessGroup::form(&store, "half", (0, 2), Transport::Gloo, soon).unwrap_err();
         // Late by its own deadline: the store's, which is longer, would be named otherwise.
         assert!(matches!(error, CollectiveError::Late { .. }), "{error}");
         assert!(error.to_string().contains("within 0.5 s"), "{error}");

@@ -1,7 +1,7 @@
 // Fused kernels for bf16 activations: RMSNorm, rotary embedding, SwiGLU, and the rows of the head.
 //
-// Compiled at run time by NVRTC (mod.rs) for the device at hand; no header is needed, so no CUDA toolkit is either.
-// Arithmetic is float32, one rounding at the end. Rows are contiguous; launch shapes are in mod.rs.
+// Compiled at run time by NVRTC (cuda.rs) for the device at hand; no header is needed, so no CUDA toolkit is either.
+// Arithmetic is float32, one rounding at the end. Rows are contiguous; launch shapes are in cuda.rs.
 // Each kernel is judged against torch operations on the device by tests/cuda.rs.
 
 typedef unsigned short bf16;

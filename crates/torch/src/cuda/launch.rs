@@ -1,4 +1,4 @@
-//! Compiling, loading and launching: the driver's side of `mod.rs`.
+//! Compiling, loading and launching: the driver's side of `cuda.rs`.
 //!
 //! One module per device, compiled for its own architecture and kept for the life of the process.
 

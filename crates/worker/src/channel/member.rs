@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use scalerl_rollout::{PolicyVersion, WeightHandle};
-use scalerl_torch::collective::{CollectiveError, Group, Store, Token, Transport};
+use scalerl_torch::collective::{CollectiveError, ProcessGroup, Store, Token, Transport};
 use scalerl_torch::shim;
 
 use super::notes::{self, Answer, Done, Go, Note, Offer};
@@ -41,7 +41,7 @@ pub struct WeightMember {
     round: u64,
     newest: Option<PolicyVersion>,
     /// The group and its number, as long as it works.
-    group: Option<(u64, Group)>,
+    group: Option<(u64, ProcessGroup)>,
 }
 
 impl WeightMember {
@@ -137,7 +137,7 @@ impl WeightMember {
         if self.group.as_ref().is_none_or(|(number, _)| *number != epoch) {
             self.group = None;
             let (name, forming) = (notes::group(epoch), self.options.forming());
-            let mut group = Group::form(&self.store, &name, place, transport, forming)?;
+            let mut group = ProcessGroup::form(&self.store, &name, place, transport, forming)?;
             group.set_timeout(self.options.transfer);
             self.group = Some((epoch, group));
         }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use scalerl_rollout::PolicyVersion;
-use scalerl_torch::collective::{CollectiveError, Group, Store, Transport};
+use scalerl_torch::collective::{CollectiveError, ProcessGroup, Store, Transport};
 
 use super::leader::ChannelEvent;
 use super::notes::{self, Answer, Done, Go, Note, Offer};
@@ -36,7 +36,7 @@ pub(super) struct Rounds {
     tickets: u64,
     epoch: u64,
     /// The group and whom it joins, as long as it works.
-    group: Option<(Vec<u64>, Group)>,
+    group: Option<(Vec<u64>, ProcessGroup)>,
 }
 
 impl Rounds {
@@ -180,7 +180,7 @@ impl Rounds {
         if self.group.is_none() {
             let name = notes::group(epoch);
             let forming = self.options.forming();
-            let mut group = Group::form(&self.store, &name, (0, size), transport, forming)?;
+            let mut group = ProcessGroup::form(&self.store, &name, (0, size), transport, forming)?;
             group.set_timeout(self.options.transfer);
             self.group = Some((ready.to_vec(), group));
         }

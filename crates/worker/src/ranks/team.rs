@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use scalerl_model::train::{RankError, Ranks};
-use scalerl_torch::collective::{CollectiveError, Group, Store, Transport};
+use scalerl_torch::collective::{CollectiveError, ProcessGroup, Store, Transport};
 use tch::Device;
 
 use super::launch::{Launch, StoreHost};
@@ -64,7 +64,7 @@ impl Team {
         let place = (launch.rank, launch.world);
         let name = |what: &str| format!("scalerl/trainer/{}/{what}", launch.attempt);
         let form = |what: &str, transport| {
-            Group::form(&store, &name(what), place, transport, deadlines.meeting)
+            ProcessGroup::form(&store, &name(what), place, transport, deadlines.meeting)
         };
         let mut control = form("control", Transport::Gloo)?;
         let mut data = form("data", Transport::of(device))?;

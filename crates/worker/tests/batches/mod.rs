@@ -3,7 +3,7 @@
 use scalerl_model::bench::Shape;
 use scalerl_model::folder::Model;
 use scalerl_model::train::TrainingBatch;
-use scalerl_objective::plan;
+use scalerl_objective::prepare;
 use scalerl_recipe::{Filter, Recipe};
 use scalerl_rollout::{
     Batch, Completion, FinishReason, Group, GroupId, PolicyVersion, Prompt, PromptId, Reward,
@@ -91,7 +91,7 @@ pub(crate) fn batch(recipe: &Recipe, seed: i64) -> TrainBatch {
         }
     });
     let groups = Batch { version: PolicyVersion(0), groups: groups.collect() };
-    let mut train = plan(&recipe.objective, recipe.sampling.temperature, &groups).unwrap().train;
+    let mut train = prepare(&recipe.objective, recipe.sampling.temperature, &groups).unwrap().train;
     let recorded = logprobs(recipe, &model(seed), &train.sequences);
     for (sequence, recorded) in train.sequences.iter_mut().zip(recorded) {
         sequence.generator_logprobs = recorded;

@@ -180,7 +180,7 @@ pub(crate) fn figure(results: &[RunResult]) -> scalerl_board::Figure {
         let captions = figures::captions(labels, &run.name, subtitle);
         return run.drawn.as_ref().map(|drawn| plots::fit(drawn, &captions)).unwrap_or_default();
     }
-    let drawn: Vec<plots::Run> =
+    let drawn: Vec<plots::RunCurve> =
         results.iter().filter_map(|run| run.drawn.clone()).take(MOST_DRAWN).collect();
     let subtitle = if results.len() > drawn.len() {
         format!("the first {} of {} runs", drawn.len(), results.len())

@@ -72,7 +72,7 @@ pub(crate) struct Sandbox {
     limits: SandboxLimits,
 }
 
-const RUNNER: &str = include_str!("runner.py");
+const RUNNER: &str = include_str!("sandbox/runner.py");
 
 /// Python on a busy machine.
 pub(crate) const START: Start =

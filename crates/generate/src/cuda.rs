@@ -21,7 +21,8 @@ use scalerl_torch::cuda::graph::{ChunkStarts, flash_chunks};
 use scalerl_torch::cuda::launch::{Argument, Functions, Grid, load};
 use scalerl_torch::ops::Angles;
 
-pub(crate) const SOURCE: &str = concat!(include_str!("attention.cu"), include_str!("draw.cu"));
+pub(crate) const SOURCE: &str =
+    concat!(include_str!("cuda/attention.cu"), include_str!("cuda/draw.cu"));
 const NAMES: [&str; 7] =
     ["decode_attention", "decode_join", "append", "rotate_append", "feed", "draw", "draw_join"];
 

@@ -27,12 +27,13 @@ use std::path::Path;
 
 use scalerl_board::{Block, Page, Section};
 use scalerl_curve::Fit;
-use scalerl_journal::{Axis, JournalError};
+use scalerl_journal::{JournalError, Status};
+use scalerl_recipe::Axis;
 
 use forecasts::Checked;
 use halftime::HalfTime;
 pub use headline::Headline;
-use story::{State, Story};
+use story::Story;
 
 /// A run, read and judged.
 pub struct RunReport {
@@ -131,10 +132,10 @@ fn resume_command(story: &Story, path: &Path) -> Option<String> {
     use scalerl_journal::StopReason::{
         DeviceHours, ForecastGain, NoPrompts, NothingToLearn, Steps, Target, Tokens, WallHours,
     };
-    let is_over = match &story.state {
-        State::Running => true,
-        State::Killed | State::Failed { .. } => false,
-        State::Ended { reason } => matches!(
+    let is_over = match &story.status {
+        Status::Open => story.is_held,
+        Status::Failed { .. } => false,
+        Status::Stopped { reason } => matches!(
             reason,
             Steps
                 | DeviceHours

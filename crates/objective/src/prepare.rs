@@ -24,18 +24,18 @@ use crate::{
 
 /// The work of one step, and what was left out of it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
+pub struct PreparedBatch {
     /// For the trainer. Empty when nothing carries loss: then there is no step to take.
     pub train: TrainBatch,
     /// The group of each of its sequences.
     pub groups: Vec<GroupId>,
     /// For the journal.
-    pub report: PlanReport,
+    pub counts: BatchCounts,
 }
 
 /// What became of a batch.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct PlanReport {
+pub struct BatchCounts {
     /// Groups that came in.
     pub groups: usize,
     /// Groups the filter dropped because their rewards were all equal.
@@ -58,11 +58,11 @@ pub struct PlanReport {
     pub advantage_deviation: f64,
 }
 
-/// Why a batch cannot be planned: something upstream is broken.
+/// Why a batch cannot be prepared: something upstream is broken.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the messages name the fields")]
-pub enum PlanError {
+pub enum PrepareError {
     /// A completion that no generator can have sampled.
     #[error("group {}, completion {index}: {source}", group.0)]
     Broken { group: GroupId, index: usize, source: BrokenCompletion },
@@ -71,7 +71,7 @@ pub enum PlanError {
     BadReward { group: GroupId, index: usize, reward: f64 },
 }
 
-impl PlanError {
+impl PrepareError {
     /// The group at fault.
     pub fn group(&self) -> GroupId {
         match self {
@@ -80,8 +80,12 @@ impl PlanError {
     }
 }
 
-/// Plans one optimizer step over `batch`, whose tokens were drawn at `temperature`.
-pub fn plan(objective: &Objective, temperature: f64, batch: &Batch) -> Result<Plan, PlanError> {
+/// Prepares one optimizer step over `batch`, whose tokens were drawn at `temperature`.
+pub fn prepare(
+    objective: &Objective,
+    temperature: f64,
+    batch: &Batch,
+) -> Result<PreparedBatch, PrepareError> {
     batch.groups.iter().try_for_each(check)?;
     let (kept, dropped): (Vec<&Group>, Vec<&Group>) =
         batch.groups.iter().partition(|group| keeps(objective, group));
@@ -101,7 +105,7 @@ pub fn plan(objective: &Objective, temperature: f64, batch: &Batch) -> Result<Pl
             }
         }
     }
-    let report = PlanReport {
+    let counts = BatchCounts {
         zero_variance_groups: dropped.iter().map(|group| group.id).collect(),
         trained_groups: counts.iter().filter(|group| group.iter().any(|count| *count > 0)).count(),
         trained_completions: counts.iter().flatten().filter(|count| **count > 0).count(),
@@ -109,7 +113,11 @@ pub fn plan(objective: &Objective, temperature: f64, batch: &Batch) -> Result<Pl
         advantage_deviation: deviation(&advantages.concat()),
         ..census(&batch.groups)
     };
-    Ok(Plan { train: TrainBatch { temperature: temperature as f32, sequences }, groups, report })
+    Ok(PreparedBatch {
+        train: TrainBatch { temperature: temperature as f32, sequences },
+        groups,
+        counts,
+    })
 }
 
 /// Tokens that carry loss, per completion.
@@ -133,29 +141,29 @@ fn sequence(context: &[u32], completion: &Completion, advantage: f64, weight: f6
 }
 
 /// Counts over everything that came in.
-fn census(groups: &[Group]) -> PlanReport {
+fn census(groups: &[Group]) -> BatchCounts {
     let rollouts = || groups.iter().flat_map(|group| &group.rollouts);
     let count = |is: fn(&Rollout) -> bool| rollouts().filter(|rollout| is(rollout)).count();
     let completions = rollouts().count();
     let rewards: f64 = rollouts().map(|rollout| rollout.reward.value).sum();
-    PlanReport {
+    BatchCounts {
         groups: groups.len(),
         completions,
         truncated: count(Rollout::is_truncated),
         interrupted: count(Rollout::is_interrupted),
         mean_reward: rewards / completions.max(1) as f64,
-        ..PlanReport::default()
+        ..BatchCounts::default()
     }
 }
 
-fn check(group: &Group) -> Result<(), PlanError> {
+fn check(group: &Group) -> Result<(), PrepareError> {
     for (index, rollout) in group.rollouts.iter().enumerate() {
         let (group, reward) = (group.id, rollout.reward.value);
         let mut completions = rollout.completions();
         let checked = completions.try_for_each(Completion::check);
-        checked.map_err(|source| PlanError::Broken { group, index, source })?;
+        checked.map_err(|source| PrepareError::Broken { group, index, source })?;
         if !reward.is_finite() {
-            return Err(PlanError::BadReward { group, index, reward });
+            return Err(PrepareError::BadReward { group, index, reward });
         }
     }
     Ok(())

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Store   keys and values at one address: who is there, where the others listen
-//! Group   collectives among `size` processes: Gloo on the CPU, NCCL between GPUs
+//! ProcessGroup   collectives among `size` processes: Gloo on the CPU, NCCL between GPUs
 //! ```
 //! Nothing waits for ever. Every call ends with its result or, after its timeout, with
 //! [`CollectiveError::Late`]; a peer whose process has ended is [`CollectiveError::Failed`] at once,
@@ -24,7 +24,7 @@ use thiserror::Error;
 
 use crate::shim;
 
-pub use group::{Group, Reduce, Transport};
+pub use group::{ProcessGroup, Reduce, Transport};
 pub use proxy::Token;
 pub use store::Store;
 
