@@ -67,11 +67,20 @@ impl<G: Generator, R: Grader> Recorder<G, R> {
         let recipe = &self.floor.settings.recipe;
         let limits = &recipe.episode;
         let mut record = self.record();
-        let most = u64::from(recipe.sampling.max_prompt_tokens) + u64::from(limits.max_tokens);
         let read = asked.prompt_token_ids.len() as u64;
+        let first = record.turns.first().map_or(read, |turn| turn.context.len() as u64);
+        let longest_prompt = u64::from(recipe.sampling.max_prompt_tokens);
+        let most = first.min(longest_prompt) + u64::from(limits.max_tokens);
         if record.calls >= limits.max_turns {
             record.is_out_of_room = true;
             let reason = format!("the episode has had its {} turns", limits.max_turns);
+            return Err(GeneratorError::Refused { reason });
+        }
+        if first > longest_prompt {
+            let reason = format!(
+                "the first context of the episode has {first} tokens, and sampling.max_prompt_tokens \
+                 is {longest_prompt}"
+            );
             return Err(GeneratorError::Refused { reason });
         }
         let budget = Budget::of(&self.usual, asked, most.saturating_sub(read));
@@ -83,7 +92,10 @@ impl<G: Generator, R: Grader> Recorder<G, R> {
         record.calls += 1;
         let count = asked.count.max(1);
         let cut = |one: &Interruption| {
-            vec![Interruption { at_token: one.at_token.min(budget.thinking), ..one.clone() }; count as usize]
+            vec![
+                Interruption { at_token: one.at_token.min(budget.thinking), ..one.clone() };
+                count as usize
+            ]
         };
         Ok(SampleRequest {
             prompt_token_ids: asked.prompt_token_ids.clone(),
@@ -196,7 +208,8 @@ impl Budget {
         let asked = u64::from(asked.max_thinking_tokens) + u64::from(asked.max_answer_tokens);
         let most = if asked == 0 { room } else { room.min(asked + phrase) };
         let answer = u64::from(usual.max_answer_tokens).min(most);
-        let thinking = u64::from(usual.max_thinking_tokens).min(most.saturating_sub(answer + phrase));
+        let thinking =
+            u64::from(usual.max_thinking_tokens).min(most.saturating_sub(answer + phrase));
         // An interruption needs a token of thinking to come after.
         let is_possible = answer > 0 && (usual.max_thinking_tokens == 0 || thinking > 0);
         is_possible.then_some(Self { thinking: thinking as u32, answer: answer as u32 })
@@ -214,7 +227,9 @@ impl<G: Generator, R: Grader> Floor<G, R> {
         retried: &mut Vec<(u32, String)>,
     ) -> Result<Answer, GeneratorError> {
         let Some(environment) = self.environment.clone() else {
-            return Err(GeneratorError::Refused { reason: "the run has no environment".to_owned() });
+            return Err(GeneratorError::Refused {
+                reason: "the run has no environment".to_owned(),
+            });
         };
         // Held for the length of the episode; never closed.
         let _permit = self.episode_room.acquire().await.ok();
@@ -314,7 +329,11 @@ mod tests {
         assert_eq!(Budget::of(&plain, &request(0, 50, 0), 0), None);
         let thinks = request(40, 10, 3);
         assert_eq!(Budget::of(&thinks, &request(0, 0, 0), 100), budget(40, 10));
-        assert_eq!(Budget::of(&thinks, &request(0, 0, 0), 30), budget(17, 10), "thinking gives way");
+        assert_eq!(
+            Budget::of(&thinks, &request(0, 0, 0), 30),
+            budget(17, 10),
+            "thinking gives way"
+        );
         assert_eq!(Budget::of(&thinks, &request(0, 0, 0), 13), None, "no token to think with");
     }
 }

@@ -1,16 +1,18 @@
-//! A generator, a trainer, prompts and a grader without a model, for tests and simulations.
+//! A generator, a trainer, prompts, a grader and an environment without a model, for tests and simulations.
 //!
 //! They carry a simulated policy: each step adds experience, and the chance of a right answer is a
 //! sigmoid in the logarithm of experience, so that evaluation curves look like real ones. All that
 //! is sampled depends on the request's seed and the policy alone; how long things take comes from a
 //! stream of its own. So two runs that differ in speed differ in nothing else.
 
+mod environment;
 mod generator;
 mod task;
 mod trainer;
 
 use std::time::Duration;
 
+pub use environment::FakeEnvironment;
 pub use generator::{FakeGenerator, Fault, fake_intake, tokens_saying};
 pub use task::{FakeGrader, FakePrompts, fake_prompts};
 pub use trainer::{FakeTrainer, Refuses};

@@ -125,12 +125,10 @@ impl<G: Generator, R: Grader> Floor<G, R> {
         let started = Instant::now();
         let mut retried = Vec::new();
         let answers = self.answers(&prompt, request, Role::Generate, &mut retried).await;
-        let result = answers
-            .map_err(|error| error.of_group(group))
-            .map(|(answers, judge_s)| {
-                let generate_s = started.elapsed().as_secs_f64() - judge_s;
-                Judged { generate_s, judge_s, ..self.judged(&prompt, answers) }
-            });
+        let result = answers.map_err(|error| error.of_group(group)).map(|(answers, judge_s)| {
+            let generate_s = started.elapsed().as_secs_f64() - judge_s;
+            Judged { generate_s, judge_s, ..self.judged(&prompt, answers) }
+        });
         Sampled { group, retried, result }
     }
 

@@ -76,7 +76,11 @@ impl PythonDriver {
     ) -> Result<Self, Refusal> {
         let file = Path::new(settings.file);
         let source = std::fs::read_to_string(file).map_err(|error| {
-            ("file", format!("{}: {error}", settings.file), "paths are relative to where the command runs")
+            (
+                "file",
+                format!("{}: {error}", settings.file),
+                "paths are relative to where the command runs",
+            )
         })?;
         let name = file.canonicalize().unwrap_or_else(|_| file.to_owned());
         let log = surroundings.folder.join(format!("environment-{dataset}.log"));

@@ -91,7 +91,9 @@ impl Worker {
         let mut process = slot.take().expect("started above");
         let answer = match timeout(limit, process.exchange(question)).await {
             Ok(answer) => answer,
-            Err(_) => Err(format!("no answer within {} s; its worker was ended", limit.as_secs_f64())),
+            Err(_) => {
+                Err(format!("no answer within {} s; its worker was ended", limit.as_secs_f64()))
+            }
         };
         match answer {
             Ok(value) => {
@@ -105,9 +107,8 @@ impl Worker {
 
     fn start(&self) -> Result<Process, EnvironmentError> {
         let Program { command, log } = &*self.program;
-        let failed = |what: &str, error: &std::io::Error| {
-            EnvironmentError::new(format!("{what}: {error}"))
-        };
+        let failed =
+            |what: &str, error: &std::io::Error| EnvironmentError::new(format!("{what}: {error}"));
         let errors = log_file(log).map_err(|error| failed(&log.display().to_string(), &error))?;
         let mut child = Command::new(&command[0])
             .args(&command[1..])
@@ -132,7 +133,11 @@ impl Worker {
         let tail = String::from_utf8_lossy(&text[text.len().saturating_sub(2000)..]).into_owned();
         let lines: Vec<&str> = tail.lines().rev().take(3).collect();
         let last: Vec<&str> = lines.into_iter().rev().collect();
-        if last.is_empty() { String::new() } else { format!(" (its log ends: {})", last.join(" | ")) }
+        if last.is_empty() {
+            String::new()
+        } else {
+            format!(" (its log ends: {})", last.join(" | "))
+        }
     }
 }
 

@@ -129,7 +129,12 @@ fn trained_tokens(objective: &Objective, group: &Group) -> Vec<usize> {
     group.rollouts.iter().map(count).collect()
 }
 
-fn sequence(context: &[u32], completion: &Completion, advantage: f64, weight: f64) -> TrainSequence {
+fn sequence(
+    context: &[u32],
+    completion: &Completion,
+    advantage: f64,
+    weight: f64,
+) -> TrainSequence {
     let weight_of = |is_injected: &bool| if *is_injected { 0.0 } else { weight };
     TrainSequence {
         prompt_token_ids: context.to_vec(),

@@ -323,7 +323,8 @@ fn broken_completions_are_refused_by_group_and_number() {
         token_ids: vec![],
         answer: String::new(),
     };
-    let rollout = Rollout { completion, reward: Reward { value: 1.0, is_correct: true }, episode: None };
+    let rollout =
+        Rollout { completion, reward: Reward { value: 1.0, is_correct: true }, episode: None };
     let group = Group { id: GroupId(7), prompt, rollouts: vec![rollout] };
     let batch = Batch { version: PolicyVersion(0), groups: vec![group] };
     let error = prepare(&Objective::default(), 1.0, &batch).unwrap_err();

@@ -230,12 +230,16 @@ mod tests {
         assert_eq!(first.is_injected, [false, false, true, true, false, false]);
         assert_eq!(first.versions.iter().map(|v| v.0).collect::<Vec<_>>(), [0, 0, 1, 1, 1, 1]);
         assert_eq!(first.check(), Ok(()));
-        assert_eq!((&sequences[1].context[..], &sequences[1].completion.token_ids[..]), (&[1, 2, 9][..], &[6][..]));
+        assert_eq!(
+            (&sequences[1].context[..], &sequences[1].completion.token_ids[..]),
+            (&[1, 2, 9][..], &[6][..])
+        );
     }
 
     #[test]
     fn choices_of_one_call_share_their_context_and_no_token() {
-        let sequences = stitch(vec![turn(&[1], &[2], 0), turn(&[1], &[3], 0), turn(&[1, 3, 8], &[4], 0)]);
+        let sequences =
+            stitch(vec![turn(&[1], &[2], 0), turn(&[1], &[3], 0), turn(&[1, 3, 8], &[4], 0)]);
         let ids: Vec<_> = sequences.iter().map(|one| one.completion.token_ids.clone()).collect();
         assert_eq!(ids, [vec![2], vec![3, 8, 4]]);
     }

@@ -2,9 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    completion::Completion, episode::Episode, prompt::Prompt, version::PolicyVersion,
-};
+use crate::{completion::Completion, episode::Episode, prompt::Prompt, version::PolicyVersion};
 
 /// Names one group of a run. Made by the engine, in the order prompts are admitted.
 #[derive(

@@ -118,10 +118,14 @@ impl Chat for Renderer {
     fn gap(&self, written: &[u32], said: &[Value]) -> Result<Vec<u32>, String> {
         let is_plain = said.iter().all(|message| message["role"] == "plain");
         let (Some(_), false) = (&self.template, is_plain) else {
-            let text: String = said.iter().filter_map(|message| message["content"].as_str()).collect();
+            let text: String =
+                said.iter().filter_map(|message| message["content"].as_str()).collect();
             return self.encode(&text, Markers::Leave).map_err(|error| error.to_string());
         };
-        let before = [json!({"role": "user", "content": ""}), json!({"role": "assistant", "content": WRITTEN})];
+        let before = [
+            json!({"role": "user", "content": ""}),
+            json!({"role": "assistant", "content": WRITTEN}),
+        ];
         let messages: Vec<Value> = before.into_iter().chain(said.iter().cloned()).collect();
         let (text, _) = self.conversation(&messages, &[]).map_err(|error| error.to_string())?;
         let at = text.find(WRITTEN).ok_or("the chat template drops what the assistant wrote")?;
@@ -129,7 +133,8 @@ impl Chat for Renderer {
             .encode(&text[at + WRITTEN.len()..], Markers::Leave)
             .map_err(|error| error.to_string())?;
         // The end token that the policy chose stands there already.
-        let is_ended = written.last().is_some_and(|last| self.tokenizer.ends().contains(&i64::from(*last)));
+        let is_ended =
+            written.last().is_some_and(|last| self.tokenizer.ends().contains(&i64::from(*last)));
         if is_ended && gap.first() == written.last() {
             gap.remove(0);
         }

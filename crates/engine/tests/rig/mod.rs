@@ -11,9 +11,9 @@ use scalerl_engine::{
     Deadlines, Devices, EngineError, Phrases, RunEnd, RunParts, Settings, Simulated, fake, never,
     run,
 };
-use scalerl_journal::{Environment, Event, GroupReport, Reading, RunFolder, What};
+use scalerl_journal::{Environment as Machine, Event, GroupReport, Reading, RunFolder, What};
 use scalerl_recipe::{Override, Recipe};
-use scalerl_rollout::EvaluationSet;
+use scalerl_rollout::{Environment, EvaluationSet};
 use tokio::sync::mpsc;
 
 /// One way to run.
@@ -30,6 +30,8 @@ pub(crate) struct Rig {
     pub(crate) prompts: fake::FakePrompts,
     pub(crate) grader_fails: f64,
     pub(crate) grader_hangs: f64,
+    /// Makes every rollout an episode.
+    pub(crate) environment: Option<fake::FakeEnvironment>,
     pub(crate) generator_fault: Option<fake::Fault>,
     pub(crate) trainer_fails_at: Option<u64>,
     pub(crate) trainer_refuses: fake::Refuses,
@@ -51,6 +53,7 @@ impl Rig {
             prompts: fake::FakePrompts::new(PROMPTS),
             grader_fails: 0.0,
             grader_hangs: 0.0,
+            environment: None,
             generator_fault: None,
             trainer_fails_at: None,
             trainer_refuses: fake::Refuses::Nothing,
@@ -162,7 +165,7 @@ impl Rig {
             ),
             prompts: self.prompts.clone(),
             grader: Arc::new(grader),
-            environment: None,
+            environment: self.environment.map(|one| Arc::new(one) as Arc<dyn Environment>),
             stop,
             fleet: None,
             observer: None,
@@ -173,7 +176,7 @@ impl Rig {
         if path.join("recipe.toml").exists() {
             RunFolder::claim(path).unwrap()
         } else {
-            RunFolder::create(path, "", &Environment::default()).unwrap()
+            RunFolder::create(path, "", &Machine::default()).unwrap()
         }
     }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::verifiers::check_verifier;
 use crate::{
-    DataSource, Dataset, EnvironmentChoice, Recipe, RecipeError, WarmUpExamples, error::Origin, node::Node,
-    sections::MOST_PROBLEMS,
+    DataSource, Dataset, EnvironmentChoice, Recipe, RecipeError, WarmUpExamples, error::Origin,
+    node::Node, sections::MOST_PROBLEMS,
 };
 
 /// What the lists of data sets must obey, and the name that evaluation follows.

@@ -54,7 +54,8 @@ mod tests {
 
     #[test]
     fn what_only_the_environment_knows_makes_another_problem() {
-        let seeded = |seed: &str| Problem { hidden: seed.to_owned(), ..Problem::plain("Play.", "") };
+        let seeded =
+            |seed: &str| Problem { hidden: seed.to_owned(), ..Problem::plain("Play.", "") };
         let kept = without_measured(vec![seeded("1"), seeded("2")], &[&seeded("2")]);
         assert_eq!(kept, [seeded("1")]);
     }

@@ -17,7 +17,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Exercise, END, START, SftExample, SyntheticError, check_range, check_share};
+use super::{END, Exercise, START, SftExample, SyntheticError, check_range, check_share};
 use crate::random::Random;
 
 /// Ends every turn of the policy.
@@ -28,8 +28,8 @@ pub const REFUSAL: &str = "!";
 const LETTERS: [char; 8] = ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'];
 /// The tokens, in the order of their ids.
 pub const VOCABULARY: [&str; 27] = [
-    "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "a", "b", "c", "d", "e", "f", "g", "h", "@", "+",
-    "=", ";", "?", "!", START, END, "<pad>",
+    "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "a", "b", "c", "d", "e", "f", "g", "h", "@",
+    "+", "=", ";", "?", "!", START, END, "<pad>",
 ];
 
 /// Settings of the store.
