@@ -1,6 +1,6 @@
 # Every command a user or contributor needs. Each target sets up what it needs by itself.
 
-.PHONY: licences test-hostile test-vllm test-cluster test-slurm quickstart forecasts setup setup-sandbox test test-models test-generate test-gpu check fmt bench fuzz help
+.PHONY: packages licences test-hostile test-vllm test-cluster test-slurm quickstart forecasts setup setup-sandbox test test-models test-generate test-gpu check fmt bench fuzz help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -8,11 +8,17 @@ help: ## list the targets
 setup: ## libtorch 2.11, found or downloaded once
 	@python3 scripts/setup/libtorch.py
 
-check: setup ## formatting, lints, layering
+check: setup packages ## formatting, lints, layering, what can be published
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	python3 scripts/check/layering.py
 	python3 scripts/check/yaml_files.py
+
+# What `cargo publish --dry-run` does, without its question to crates.io: works with no network once the crates are downloaded.
+packages: ## curve and grader as others get them: packed, built from the package alone, documented
+	cargo fetch --locked
+	cargo package --offline --locked --allow-dirty -p scalerl-curve -p scalerl-grader
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --offline --locked -p scalerl-curve -p scalerl-grader
 
 # Programs that answers contain run in bubblewrap. Where it cannot be installed, its tests say that they skipped.
 setup-sandbox:

@@ -91,10 +91,6 @@ impl Tokenizer {
         &self.ends
     }
 
-    pub fn id_of(&self, token: &str) -> Option<i64> {
-        self.inner.token_to_id(token).map(i64::from)
-    }
-
     /// Number of tokens, added ones included.
     pub fn vocabulary(&self) -> usize {
         self.inner.get_vocab_size(true)

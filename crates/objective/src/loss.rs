@@ -5,15 +5,13 @@
 //! KL and entropy use the same weights as the surrogate, so they are averaged the way it is. This
 //! is the scalar reference; `worker` has the tensor form and is judged by this one.
 
-use scalerl_recipe::{Kl, Objective, RatioGrain, Surrogate};
+use scalerl_recipe::{Kl, Objective};
 use scalerl_rollout::TrainSequence;
 
 use crate::{
     kl,
     ratio::{RatioSums, log_ratios},
-    surrogate::{
-        Sequence, SequenceLoss, cispo::cispo, clip::clip, gspo::gspo, reinforce::reinforce,
-    },
+    surrogate::{Sequence, SequenceLoss, surrogate_loss},
 };
 
 /// What a forward pass gives for one sequence. The lists have the completion's length.
@@ -69,16 +67,6 @@ pub fn loss(
         total.gradients.push(part.gradient);
     }
     total
-}
-
-/// A completion's part of the loss by the surrogate that the recipe names.
-pub fn surrogate_loss(objective: &Objective, sequence: &Sequence<'_>) -> SequenceLoss {
-    match (&objective.surrogate, &objective.ratio) {
-        (Surrogate::Cispo { cap }, grain) => cispo(sequence, &log_ratios(grain, sequence), *cap),
-        (Surrogate::Clip { low, high }, RatioGrain::Token) => clip(sequence, *low, *high),
-        (Surrogate::Clip { low, high }, RatioGrain::Sequence) => gspo(sequence, *low, *high),
-        (Surrogate::None, _) => reinforce(sequence),
-    }
 }
 
 /// Adds β Σ w KL to a completion's loss; returns Σ w KL.

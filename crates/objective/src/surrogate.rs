@@ -9,6 +9,10 @@ pub mod clip;
 pub mod gspo;
 pub mod reinforce;
 
+use scalerl_recipe::{Objective, RatioGrain, Surrogate};
+
+use crate::ratio::log_ratios;
+
 /// One completion as the losses see it. The three slices share a length.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sequence<'a> {
@@ -51,5 +55,17 @@ impl SequenceLoss {
     /// No loss, no gradient.
     pub(crate) fn zero(tokens: usize) -> Self {
         Self { loss: 0.0, gradient: vec![0.0; tokens], is_clipped: vec![false; tokens] }
+    }
+}
+
+/// A completion's part of the loss by the surrogate that the recipe names.
+pub fn surrogate_loss(objective: &Objective, sequence: &Sequence<'_>) -> SequenceLoss {
+    match (&objective.surrogate, &objective.ratio) {
+        (Surrogate::Cispo { cap }, grain) => {
+            cispo::cispo(sequence, &log_ratios(grain, sequence), *cap)
+        }
+        (Surrogate::Clip { low, high }, RatioGrain::Token) => clip::clip(sequence, *low, *high),
+        (Surrogate::Clip { low, high }, RatioGrain::Sequence) => gspo::gspo(sequence, *low, *high),
+        (Surrogate::None, _) => reinforce::reinforce(sequence),
     }
 }

@@ -2,11 +2,9 @@
 
 use proptest::prelude::*;
 use scalerl_objective::{
-    LossInputs, PreparedBatch, loss,
-    loss::surrogate_loss,
-    prepare,
+    LossInputs, PreparedBatch, loss, prepare,
     ratio::log_ratios,
-    surrogate::{Sequence, SequenceLoss},
+    surrogate::{Sequence, SequenceLoss, surrogate_loss},
 };
 use scalerl_recipe::{
     AdvantageScope, Aggregation, Filter, Kl, LengthControl, Objective, RatioGrain, Surrogate,

@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 use scalerl_objective::{
     aggregate::token_weights,
     kl::k3,
-    loss::surrogate_loss,
-    surrogate::{Sequence, SequenceLoss},
+    surrogate::{Sequence, SequenceLoss, surrogate_loss},
 };
 use scalerl_recipe::{Aggregation, Objective, RatioGrain, Surrogate};
 use serde::Deserialize;

@@ -19,10 +19,11 @@ mod tally;
 use std::ops::Range;
 
 use scalerl_model::head::TokenGradients;
-use scalerl_recipe::{Kl, Objective, RatioGrain, Surrogate};
+use scalerl_recipe::{Kl, Objective, RatioGrain};
 use tch::{Kind, TchError, Tensor};
 
 pub use segments::Segments;
+use surrogate::{SurrogateLoss, surrogate_loss};
 pub use tally::{StepSums, Tally, Totals};
 
 /// What the loss knows of each token beside its log-prob: float64 [m], in the order of the scores.
@@ -59,16 +60,6 @@ impl TokenInputs {
     }
 }
 
-/// What a surrogate gives for each token, float64 [m].
-#[expect(clippy::struct_field_names, reason = "tensors end in their dimensions")]
-pub(crate) struct SurrogateLoss {
-    pub(crate) loss_m: Tensor,
-    /// d loss / d logprob.
-    pub(crate) gradient_m: Tensor,
-    /// Whether the ratio was capped or clipped; bool.
-    pub(crate) is_clipped_m: Tensor,
-}
-
 /// Gradient of the loss at each token, and this micro-batch's part of the step's sums, from the
 /// policy's log-probs and entropies [m] at the sampling temperature, of any kind.
 pub fn token_loss(
@@ -96,28 +87,6 @@ pub fn token_loss(
     }
     let tally = Tally::new(&part, kl_m.as_ref(), &entropy_m, &ratio_m, &own_m)?;
     Ok((TokenGradients { logprob: part.gradient_m, entropy: entropy_gradient }, tally))
-}
-
-fn surrogate_loss(
-    objective: &Objective,
-    logprob_m: &Tensor,
-    ratio_m: &Tensor,
-    inputs: &TokenInputs,
-) -> Result<SurrogateLoss, TchError> {
-    let (weight_m, advantage_m) = (&inputs.weight_m, &inputs.advantage_m);
-    match (&objective.surrogate, &objective.ratio) {
-        (Surrogate::Cispo { cap }, _) => {
-            surrogate::cispo(logprob_m, ratio_m, weight_m, advantage_m, *cap)
-        }
-        (Surrogate::Clip { low, high }, RatioGrain::Token) => {
-            surrogate::clip(ratio_m, weight_m, advantage_m, [*low, *high])
-        }
-        (Surrogate::Clip { low, high }, RatioGrain::Sequence) => {
-            let weight_m = inputs.segments().mean(weight_m)?;
-            surrogate::clip(ratio_m, &weight_m, advantage_m, [*low, *high])
-        }
-        (Surrogate::None, _) => surrogate::reinforce(logprob_m, weight_m, advantage_m),
-    }
 }
 
 /// Adds β w KL to loss and gradient; returns w KL.

@@ -15,6 +15,7 @@ mod history;
 mod hostile;
 mod killing;
 mod learning;
+mod old_run;
 mod refusing;
 #[path = "../../../engine/tests/spoil/mod.rs"]
 mod spoil;

@@ -3,7 +3,7 @@
 use scalerl_objective::RatioSums;
 use tch::{Kind, TchError, Tensor};
 
-use super::SurrogateLoss;
+use super::surrogate::SurrogateLoss;
 
 /// Sums over the tokens of one or more micro-batches.
 #[derive(Debug)]

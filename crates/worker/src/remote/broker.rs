@@ -35,12 +35,6 @@ impl Broker {
         Self { client: self.client.clone(), reply: self.reply, connection: None }
     }
 
-    /// Whether the server answers.
-    pub async fn ping(&mut self) -> Result<(), RemoteError> {
-        let _: String = self.ask(&redis::cmd("PING")).await?;
-        Ok(())
-    }
-
     pub(super) async fn ask<T: FromRedisValue>(&mut self, command: &Cmd) -> Result<T, RedisError> {
         let mut connection = self.connect().await?;
         let answer = command.query_async(&mut connection).await;
