@@ -27,6 +27,9 @@ use crate::{Chat, Conversation, Driver, Refusal, Surroundings, Task, Written, sc
 /// Speaks with us on one side and with the user's class on the other.
 const WORKER: &str = include_str!("python_worker.py");
 
+/// For reading the file: heavy packages take their time.
+const CHECK_TIME: Duration = Duration::from_secs(300);
+
 /// What the recipe says of it.
 pub struct Settings<'a> {
     /// The file that holds the class.
@@ -94,6 +97,17 @@ impl PythonDriver {
             source,
         ];
         let program = Arc::new(Program { command, log });
+        let looked = program.ask_once(&json!({"op": "check"}), CHECK_TIME);
+        looked.and_then(|answer| understood(answer).map_err(|error| error.reason)).map_err(
+            |problem| {
+                let problem = problem.trim_end().to_owned();
+                (
+                    "file",
+                    problem,
+                    "python = \"…/bin/python\" chooses the virtual environment it runs in",
+                )
+            },
+        )?;
         let workers: Vec<Worker> =
             (0..settings.workers.max(1)).map(|_| Worker::new(program.clone())).collect();
         Ok(Self {
@@ -103,15 +117,6 @@ impl PythonDriver {
             chat: surroundings.chat.clone(),
             turn_timeout: surroundings.turn_timeout,
         })
-    }
-
-    /// Asks every worker whether it can make the class: an import that fails is known before a run.
-    pub async fn check(&self) -> Result<(), EnvironmentError> {
-        for worker in &self.workers {
-            let said = worker.ask(&json!({"op": "check"}), None, self.turn_timeout).await?;
-            understood(said.value)?;
-        }
-        Ok(())
     }
 
     async fn episode(&self, task: Task) -> Result<Outcome, EnvironmentError> {

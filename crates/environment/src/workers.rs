@@ -29,6 +29,24 @@ pub(crate) struct Program {
     pub(crate) log: PathBuf,
 }
 
+impl Program {
+    /// Starts a worker of its own for one question and waits for the answer: for what must be known
+    /// before a run.
+    pub(crate) fn ask_once(&self, question: &Value, limit: Duration) -> Result<Value, String> {
+        let ask = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.map_err(|error| error.to_string())?;
+            let worker = Worker::new(Arc::new(self.clone()));
+            let answer = runtime.block_on(worker.ask(question, None, limit));
+            answer.map(|answer| answer.value).map_err(|error| error.reason)
+        };
+        // A thread of its own: the caller may stand on a runtime already.
+        std::thread::scope(|scope| {
+            scope.spawn(ask).join().unwrap_or_else(|_| Err("asking it panicked".to_owned()))
+        })
+    }
+}
+
 /// One worker; started when it is first asked.
 pub(crate) struct Worker {
     program: Arc<Program>,
