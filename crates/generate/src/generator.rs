@@ -41,6 +41,9 @@ pub struct GeneratorOptions {
     pub chunk_tokens: usize,
     /// Arithmetic of the head.
     pub head: HeadMode,
+    /// Whether what ended sequences computed is kept for those that begin alike: worth it where
+    /// conversations go on.
+    pub keeps_prefixes: bool,
 }
 
 impl GeneratorOptions {
@@ -54,6 +57,7 @@ impl GeneratorOptions {
                 running: 64,
                 chunk_tokens: 512,
                 head,
+                keeps_prefixes: false,
             },
             _ => Self {
                 cache_tokens: 1 << 19,
@@ -61,6 +65,7 @@ impl GeneratorOptions {
                 running: 256,
                 chunk_tokens: 8192,
                 head,
+                keeps_prefixes: false,
             },
         }
     }
@@ -125,6 +130,11 @@ pub struct Generator {
     pub attention_seconds: f64,
 }
 
+fn scheduler(pages: usize, options: GeneratorOptions, limits: Limits) -> Scheduler {
+    let scheduler = Scheduler::new(PagePool::new(pages, options.page_tokens), limits);
+    if options.keeps_prefixes { scheduler.keeping_prefixes() } else { scheduler }
+}
+
 impl Generator {
     /// A generator over a model of its own: weights change by [`Generator::exchange`] only.
     pub fn new(model: Model, options: GeneratorOptions) -> Result<Self, GenerateError> {
@@ -143,7 +153,7 @@ impl Generator {
         Ok(Self {
             head: head_of(&model, options.head)?,
             cache,
-            scheduler: Scheduler::new(PagePool::new(pages, options.page_tokens), limits),
+            scheduler: scheduler(pages, options, limits),
             tokenizer: None,
             cuda,
             ahead: None,
@@ -181,7 +191,7 @@ impl Generator {
 
     /// How full the cache is.
     pub fn usage(&self) -> PoolUsage {
-        self.scheduler.pool.usage(self.scheduler.set_aside_so_far())
+        self.scheduler.usage()
     }
 
     /// Bytes of the cache that one token takes.

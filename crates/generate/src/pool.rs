@@ -18,6 +18,10 @@ pub struct PoolUsage {
     pub shared_pages: usize,
     /// Sequences that gave up their pages to others and were computed again later, so far.
     pub set_aside: u64,
+    /// Pages in use that are only kept for sequences that begin alike: free to whoever needs one.
+    pub kept_pages: usize,
+    /// Tokens that such pages saved from being computed, so far.
+    pub reused_tokens: u64,
 }
 
 pub(crate) struct PagePool {
@@ -26,13 +30,17 @@ pub(crate) struct PagePool {
     tokens_per_page: usize,
     peak: usize,
     shared: usize,
+    /// Pages that are kept for later, and how many of them nobody else holds.
+    is_kept: Vec<bool>,
+    only_kept: usize,
 }
 
 impl PagePool {
     pub(crate) fn new(pages: usize, tokens_per_page: usize) -> Self {
         // Low pages first: easier to read in a debugger.
         let free = (0..pages as Page).rev().collect();
-        Self { holders: vec![0; pages], free, tokens_per_page, peak: 0, shared: 0 }
+        let (holders, is_kept) = (vec![0; pages], vec![false; pages]);
+        Self { holders, free, tokens_per_page, peak: 0, shared: 0, is_kept, only_kept: 0 }
     }
 
     pub(crate) fn tokens_per_page(&self) -> usize {
@@ -65,6 +73,25 @@ impl PagePool {
         assert!(*holders > 0, "page {page} is free and cannot be shared");
         *holders += 1;
         self.shared += usize::from(*holders == 2);
+        self.only_kept -= usize::from(*holders == 2 && self.is_kept[page as usize]);
+    }
+
+    /// One more holder, who can do without the page.
+    pub(crate) fn keep(&mut self, page: Page) {
+        self.share(page);
+        self.is_kept[page as usize] = true;
+    }
+
+    /// That holder lets go.
+    pub(crate) fn release_kept(&mut self, page: Page) {
+        self.only_kept -= usize::from(self.holders[page as usize] == 1);
+        self.is_kept[page as usize] = false;
+        self.release(page);
+    }
+
+    /// Pages whose only holder can do without them.
+    pub(crate) fn only_kept(&self) -> usize {
+        self.only_kept
     }
 
     pub(crate) fn is_shared(&self, page: Page) -> bool {
@@ -78,7 +105,10 @@ impl PagePool {
         *holders -= 1;
         match *holders {
             0 => self.free.push(page),
-            1 => self.shared -= 1,
+            1 => {
+                self.shared -= 1;
+                self.only_kept += usize::from(self.is_kept[page as usize]);
+            }
             _ => {}
         }
     }
@@ -95,7 +125,7 @@ impl PagePool {
         }
     }
 
-    pub(crate) fn usage(&self, set_aside: u64) -> PoolUsage {
+    pub(crate) fn usage(&self, set_aside: u64, reused_tokens: u64) -> PoolUsage {
         PoolUsage {
             pages: self.holders.len(),
             tokens_per_page: self.tokens_per_page,
@@ -103,6 +133,8 @@ impl PagePool {
             peak_pages: self.peak,
             shared_pages: self.shared,
             set_aside,
+            kept_pages: self.only_kept,
+            reused_tokens,
         }
     }
 }
@@ -116,12 +148,12 @@ mod tests {
         let mut pool = PagePool::new(2, 16);
         let page = pool.take().unwrap();
         pool.share(page);
-        assert_eq!(pool.usage(0).shared_pages, 1);
+        assert_eq!(pool.usage(0, 0).shared_pages, 1);
         pool.release(page);
-        assert_eq!((pool.free_pages(), pool.usage(0).shared_pages), (1, 0));
+        assert_eq!((pool.free_pages(), pool.usage(0, 0).shared_pages), (1, 0));
         pool.release(page);
         assert_eq!(pool.free_pages(), 2);
-        assert_eq!(pool.usage(0).peak_pages, 1);
+        assert_eq!(pool.usage(0, 0).peak_pages, 1);
     }
 
     #[test]

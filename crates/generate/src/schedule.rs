@@ -11,15 +11,17 @@
 //! Completions of one prompt share its pages. The first to compute the prompt is its *leader*; the
 //! others wait for it, then hold the same pages and copy the last, half-filled one when they write
 //! into it. The shared prefix is let go when nobody waits for it, when pages run out, and always
-//! when weights change: no prefix survives a policy version.
+//! when weights change: no prefix survives a policy version. Where conversations go on, pages of
+//! sequences that have ended are kept as well (`prefixes.rs`), as long as nobody needs them.
 //!
 //! Plain numbers: tensors follow the [`ScheduledStep`] in `generator.rs`.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::pool::{Page, PagePool};
+use super::pool::{Page, PagePool, PoolUsage};
 use super::request::RequestId;
 use super::sequence::Sequence;
+use prefixes::Prefixes;
 
 /// What limits a step.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +37,7 @@ pub(crate) struct Limits {
 }
 
 mod ahead;
+mod prefixes;
 
 pub(crate) use ahead::AheadRow;
 
@@ -81,12 +84,33 @@ pub(crate) struct Scheduler {
     set_aside: u64,
     /// Steps that free places have waited.
     waited: usize,
+    /// `None` where nothing is kept of sequences that have ended.
+    prefixes: Option<Prefixes>,
 }
 
 impl Scheduler {
     pub(crate) fn new(pool: PagePool, limits: Limits) -> Self {
         let (running, waiting) = (Vec::new(), VecDeque::new());
-        Self { pool, running, waiting, groups: BTreeMap::new(), limits, set_aside: 0, waited: 0 }
+        let groups = BTreeMap::new();
+        let (set_aside, waited, prefixes) = (0, 0, None);
+        Self { pool, running, waiting, groups, limits, set_aside, waited, prefixes }
+    }
+
+    /// The same, keeping what sequences that have ended computed for those that begin alike.
+    pub(crate) fn keeping_prefixes(mut self) -> Self {
+        self.prefixes = Some(Prefixes::default());
+        self
+    }
+
+    /// How full the cache is.
+    pub(crate) fn usage(&self) -> PoolUsage {
+        let reused = self.prefixes.as_ref().map_or(0, |prefixes| prefixes.reused);
+        self.pool.usage(self.set_aside, reused)
+    }
+
+    /// Pages that can be taken without anybody computing anything again.
+    fn free_pages(&self) -> usize {
+        self.pool.free_pages() + self.pool.only_kept()
     }
 
     pub(crate) fn push(&mut self, sequence: Sequence) {
@@ -98,10 +122,6 @@ impl Scheduler {
 
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
-    }
-
-    pub(crate) fn set_aside_so_far(&self) -> u64 {
-        self.set_aside
     }
 
     fn group(&mut self, id: RequestId) -> &mut SharedPrompt {
@@ -168,9 +188,30 @@ impl Scheduler {
             return true;
         }
         if prefix == 0 || group.live == 1 {
+            self.reuse(place);
             return true;
         }
-        *group.leader.get_or_insert(order) == order
+        let is_leader = *group.leader.get_or_insert(order) == order;
+        if is_leader {
+            self.reuse(place);
+        }
+        is_leader
+    }
+
+    /// Gives a sequence without pages those that an ended one left, as far as it begins alike. Its last
+    /// token always runs: its output is what is drawn from.
+    fn reuse(&mut self, place: usize) {
+        let Some(prefixes) = &mut self.prefixes else { return };
+        let sequence = &mut self.running[place];
+        let before_last = sequence.tokens.len() - 1;
+        let pages = prefixes.find(&sequence.tokens[..before_last], &mut self.pool);
+        if pages.is_empty() {
+            return;
+        }
+        sequence.computed = pages.len() * self.pool.tokens_per_page();
+        sequence.pages = pages;
+        let id = sequence.id;
+        self.group(id).unstarted -= 1;
     }
 
     /// Pages for the next `count` tokens, none of them shared where they are written.
@@ -219,6 +260,9 @@ impl Scheduler {
     /// Lets go of a shared prefix, or else sets aside the youngest sequence behind this one: those
     /// have not been planned yet, so nothing planned is lost.
     fn make_room(&mut self, place: usize) -> bool {
+        if self.prefixes.as_mut().is_some_and(|prefixes| prefixes.drop_one(&mut self.pool)) {
+            return true;
+        }
         if self.drop_one_prefix() {
             return true;
         }
@@ -245,7 +289,7 @@ impl Scheduler {
     fn empty(&mut self, place: usize) {
         let sequence = &mut self.running[place];
         let pages = std::mem::take(&mut sequence.pages);
-        sequence.computed = 0;
+        (sequence.computed, sequence.is_mixed) = (0, false);
         let (id, order) = (sequence.id, sequence.order);
         let group = self.group(id);
         group.unstarted += usize::from(!pages.is_empty());
@@ -280,7 +324,7 @@ impl Scheduler {
         self.waited = 0;
         // Pages that running sequences are about to take for what they already have.
         let promised: usize = self.running.iter().map(|s| self.missing(s)).sum();
-        let mut room = self.pool.free_pages().saturating_sub(promised);
+        let mut room = self.free_pages().saturating_sub(promised);
         while self.running.len() < self.limits.running {
             let Some(next) = self.waiting.front() else { return };
             let needed = self.missing(next);
@@ -333,6 +377,11 @@ impl Scheduler {
 
     /// Removes a running sequence and gives its pages back.
     pub(crate) fn remove(&mut self, place: usize) -> Sequence {
+        let sequence = &self.running[place];
+        if let Some(prefixes) = self.prefixes.as_mut().filter(|_| !sequence.is_mixed) {
+            let computed = &sequence.tokens[..sequence.computed];
+            prefixes.keep(computed, &sequence.pages, &mut self.pool);
+        }
         self.empty(place);
         let sequence = self.running.remove(place);
         self.forget(sequence.id);
@@ -369,6 +418,12 @@ impl Scheduler {
     /// Weights have changed: no prefix survives; with `is_recomputed`, nothing does.
     pub(crate) fn weights_changed(&mut self, is_recomputed: bool) {
         while self.drop_one_prefix() {}
+        if let Some(prefixes) = &mut self.prefixes {
+            prefixes.clear(&mut self.pool);
+        }
+        for sequence in &mut self.running {
+            sequence.is_mixed = sequence.computed > 0;
+        }
         for group in self.groups.values_mut() {
             group.leader = None;
         }

@@ -167,7 +167,7 @@ impl Simulation {
             self.step();
             assert!(self.steps < most, "no end after {most} steps");
         }
-        assert_eq!(self.scheduler.pool.free_pages(), self.scheduler.pool.pages(), "pages leaked");
+        assert_eq!(self.scheduler.free_pages(), self.scheduler.pool.pages(), "pages leaked");
         assert!(self.scheduler.groups.is_empty());
     }
 }
@@ -191,8 +191,60 @@ fn random_loads_in_a_small_pool_all_finish_on_their_own_pages() {
         }
         simulation.run(100_000);
         assert_eq!(simulation.finished, expected);
-        assert!(simulation.scheduler.set_aside_so_far() > 0, "the pool was never short");
+        assert!(simulation.scheduler.usage().set_aside > 0, "the pool was never short");
     }
+}
+
+/// Conversations whose turns begin with all that was said before, in a pool too small to keep it all.
+#[test]
+fn turns_go_on_from_kept_pages_and_always_find_their_own_tokens() {
+    let mut reused = 0;
+    for seed in 0..30 {
+        let mut dice = Dice(seed);
+        let mut simulation = Simulation::new(40, Limits { running: 6, chunk: 9, gather: 0 });
+        simulation.scheduler = simulation.scheduler.keeping_prefixes();
+        simulation.is_ahead = seed % 2 == 0;
+        let mut said: Vec<Vec<i64>> =
+            (0..4).map(|talk| vec![talk + 1; 1 + dice.below(9)]).collect();
+        for number in 0..40_u64 {
+            let talk = dice.below(said.len());
+            // Somebody starts over now and then.
+            let keep = if dice.below(5) == 0 {
+                dice.below(said[talk].len()) + 1
+            } else {
+                said[talk].len()
+            };
+            let mut prompt = said[talk][..keep].to_vec();
+            prompt.extend((0..dice.below(7)).map(|_| dice.below(50) as i64));
+            if prompt.len() > 90 {
+                prompt.truncate(5);
+            }
+            let completions = 1 + dice.below(3);
+            let request = Request { completions, ..Request::new(prompt, 1 + dice.below(12)) };
+            let request = Arc::new(request);
+            for index in 0..completions {
+                let order = number * 100 + index as u64;
+                let sequence = Sequence::new(RequestId(number), index, request.clone(), order);
+                simulation.scheduler.push(sequence);
+            }
+            for _ in 0..dice.below(20) {
+                if !simulation.scheduler.running.is_empty() || simulation.scheduler.waiting() > 0 {
+                    simulation.step();
+                }
+            }
+            if let Some((_, tokens)) = simulation.written.last_key_value() {
+                said[talk].clone_from(tokens);
+            }
+            if dice.below(12) == 0 {
+                simulation.flight = None;
+                simulation.scheduler.weights_changed(dice.below(2) == 0);
+                assert_eq!(simulation.scheduler.usage().kept_pages, 0, "nothing survives weights");
+            }
+        }
+        simulation.run(100_000);
+        reused += simulation.scheduler.usage().reused_tokens;
+    }
+    assert!(reused > 10_000, "only {reused} tokens were reused");
 }
 
 #[test]
@@ -213,9 +265,9 @@ fn completions_of_one_prompt_compute_it_once_and_share_its_pages() {
     let second = simulation.scheduler.schedule();
     let counts: Vec<usize> = second.chunks.iter().map(|chunk| chunk.count).collect();
     assert_eq!(counts, [1, 1, 1], "the others run the last token only");
-    assert!(simulation.scheduler.pool.usage(0).shared_pages >= 4);
+    assert!(simulation.scheduler.pool.usage(0, 0).shared_pages >= 4);
     // Four whole pages once, and a last page each.
-    assert_eq!(simulation.scheduler.pool.usage(0).pages_in_use, 4 + 4);
+    assert_eq!(simulation.scheduler.pool.usage(0, 0).pages_in_use, 4 + 4);
 }
 
 #[test]

@@ -24,6 +24,8 @@ pub(crate) struct Sequence {
     /// Tokens whose keys and values are in the cache.
     pub(crate) computed: usize,
     pub(crate) pages: Vec<Page>,
+    /// Whether weights have changed since some of them were computed.
+    pub(crate) is_mixed: bool,
     pub(crate) written: Vec<Token>,
     /// Sampled in this phase: while thinking, or for the answer.
     sampled: usize,
@@ -49,6 +51,7 @@ impl Sequence {
             tokens,
             computed: 0,
             pages: Vec::new(),
+            is_mixed: false,
             written: Vec::new(),
             sampled: 0,
             own: 0,

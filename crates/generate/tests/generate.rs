@@ -104,6 +104,56 @@ fn trainer_logprobs(model: &Model, prompt: &[i64], completion: &Completion) -> V
     scores[prompt.len() - 1..].iter().map(|&x| f64::from(x)).collect()
 }
 
+/// Turns of a conversation, each with all tokens before it as its prompt.
+#[test]
+fn the_log_probs_of_every_turn_equal_the_trainers_whether_its_history_is_kept_or_computed_again() {
+    for kind in ["llama", "qwen2", "qwen3_moe", "mistral", "gemma3_text"] {
+        let judge = model(kind, 1);
+        let mut computed = Vec::new();
+        let mut written: Vec<Vec<i64>> = Vec::new();
+        for keeps_prefixes in [true, false] {
+            let options = GeneratorOptions { keeps_prefixes, ..options(4096, 8) };
+            let mut generator = Generator::new(model(kind, 1), options).unwrap();
+            let mut dice = Dice(5);
+            let mut talks: Vec<Vec<i64>> = (0..6).map(|_| dice.tokens(20)).collect();
+            let (mut sum, mut count, mut tokens) = (0.0, 0, 0);
+            for turn in 0..8 {
+                let seeds = 100 * turn..;
+                for (prompt, seed) in talks.iter().zip(seeds) {
+                    let request = Request { seed, ..Request::new(prompt.clone(), 12) };
+                    generator.submit(request).unwrap();
+                }
+                let mut finished = Vec::new();
+                while !generator.is_idle() {
+                    let report = generator.step().unwrap();
+                    tokens += report.computed;
+                    finished.extend(report.finished);
+                }
+                finished.sort_by_key(|completion| completion.request);
+                for (talk, completion) in talks.iter_mut().zip(&finished) {
+                    let judged = trainer_logprobs(&judge, talk, completion);
+                    for (token, judged) in completion.tokens.iter().zip(judged) {
+                        sum += (f64::from(token.logprob.unwrap()) - judged).abs();
+                        count += 1;
+                    }
+                    talk.extend(completion.tokens.iter().map(|token| token.id));
+                    talk.extend(dice.tokens(5));
+                }
+            }
+            let mean = sum / f64::from(count);
+            println!(
+                "{kind}, kept {keeps_prefixes}: mean |difference| {mean:.2e}, {tokens} tokens computed"
+            );
+            assert!(mean <= CLOSE, "{kind}: {mean}");
+            assert_eq!(generator.usage().reused_tokens > 0, keeps_prefixes);
+            computed.push(tokens);
+            written.push(talks.concat());
+        }
+        assert!(computed[0] * 2 < computed[1], "{computed:?}: histories were computed again");
+        assert_eq!(written[0], written[1], "{kind}: the same turns were drawn");
+    }
+}
+
 #[test]
 fn log_probs_equal_the_trainers_under_paging_pressure_interruptions_and_mixed_lengths() {
     for kind in ["llama", "qwen2", "qwen3", "qwen3_moe", "mistral", "gemma3_text"] {

@@ -75,6 +75,7 @@ pub fn generator_options(
         cache_tokens: cache_tokens.next_multiple_of(usual.page_tokens as u64) as usize,
         running: running as usize,
         head: head_options(recipe, device).mode,
+        keeps_prefixes: recipe.has_episodes(),
         ..usual
     }
 }

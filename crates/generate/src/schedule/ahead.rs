@@ -10,6 +10,7 @@
 //! A step ahead that is dropped instead was never taken.
 
 use super::Scheduler;
+use crate::pool::Page;
 
 /// A row of a step ahead: the token at `position` of a sequence, which is being drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,10 +38,13 @@ impl Scheduler {
         let size = self.pool.tokens_per_page();
         let mut rows = Vec::with_capacity(staying.len());
         for place in staying {
-            let sequence = &mut self.running[place];
+            let sequence = &self.running[place];
             let (position, order) = (sequence.tokens.len(), sequence.order);
             match sequence.pages.get(position / size) {
-                None => sequence.pages.push(self.pool.take()?),
+                None => {
+                    let page = self.take_kept_or_free()?;
+                    self.running[place].pages.push(page);
+                }
                 // The others of its group hold this page too: it has to be copied.
                 Some(page) if self.pool.is_shared(*page) => return None,
                 Some(_) => {}
@@ -50,6 +54,18 @@ impl Scheduler {
         Some(rows)
     }
 
+    /// A page that nobody who runs is on.
+    fn take_kept_or_free(&mut self) -> Option<Page> {
+        loop {
+            if let Some(page) = self.pool.take() {
+                return Some(page);
+            }
+            if !self.prefixes.as_mut()?.drop_one(&mut self.pool) {
+                return None;
+            }
+        }
+    }
+
     /// Whether a plan would let somebody in when `leaving` sequences are gone.
     fn would_admit(&mut self, leaving: usize) -> bool {
         let running = self.running.len() - leaving;
@@ -57,8 +73,7 @@ impl Scheduler {
             return false;
         };
         // Those that leave make room, nobody has counted how much.
-        let has_room =
-            leaving > 0 || self.missing(next) + running.div_ceil(8) <= self.pool.free_pages();
+        let has_room = leaving > 0 || self.missing(next) + running.div_ceil(8) <= self.free_pages();
         if has_room && self.is_gathering(running) {
             self.waited += 1;
             return false;
