@@ -12,12 +12,11 @@ use scalerl_board::number::short;
 use scalerl_curve::Resolution;
 use scalerl_study::pilot::{NoPilot, Pilot};
 use scalerl_study::power::MOST_SEEDS;
-use scalerl_study::record;
 use serde::Serialize;
 
 use crate::failure::BadInput;
 use crate::forecast::output;
-use crate::study::bad_input;
+use crate::study::records;
 use scalerl_report::table::{self, row};
 
 /// Seeds of a recipe that the table goes through.
@@ -128,10 +127,7 @@ struct Answer {
 }
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
-    let mut records = Vec::new();
-    for path in &args.paths {
-        records.extend(record::find(path).map_err(|error| bad_input(&error))?);
-    }
+    let records = records(&args.paths)?;
     let pilot = Pilot::of(&records, args.seed_spread).map_err(no_pilot)?;
     let answer = answer(args, pilot);
     if args.json {

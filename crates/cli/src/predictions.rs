@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use scalerl_board::{Size, save};
 use scalerl_report::predictions as page;
+use scalerl_study::export;
 use scalerl_study::ledger::{self, Row};
-use scalerl_study::{export, record};
 
 use crate::failure::BadInput;
 use crate::forecast::output::say;
-use crate::study::bad_input;
+use crate::study::{bad_input, records};
 use scalerl_report::table;
 
 /// Options of `scalerl predictions`.
@@ -37,10 +37,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         let message = format!("--out {}: the page is Markdown", page.display());
         return Err(BadInput::new(message).hint("end its name in .md").into());
     }
-    let mut records = Vec::new();
-    for path in &args.paths {
-        records.extend(record::find(path).map_err(|error| bad_input(&error))?);
-    }
+    let records = records(&args.paths)?;
     let (mut rows, left_out) = ledger::rows(&records);
     for one in &left_out {
         say(&format!("left out {}: {}", one.run, one.reason));

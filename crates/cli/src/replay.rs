@@ -9,13 +9,13 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use rayon::prelude::*;
+use scalerl_study::export;
 use scalerl_study::race::replay::{Policy, Raced, Replay, Summary};
 use scalerl_study::race::{Limits, RUNGS, USUAL_LIMITS, simulated};
-use scalerl_study::{export, record};
 
 use crate::failure::BadInput;
 use crate::forecast::output::say;
-use crate::study::bad_input;
+use crate::study::records;
 use scalerl_report::study::tables::pipes;
 use scalerl_report::table::{self, row};
 
@@ -141,10 +141,7 @@ fn cells(name: String, summary: &Summary) -> Vec<String> {
 }
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
-    let mut records = Vec::new();
-    for path in &args.paths {
-        records.extend(record::find(path).map_err(|error| bad_input(&error))?);
-    }
+    let records = records(&args.paths)?;
     let played: Vec<Played> = [
         Played::of("Recorded studies", Replay::recorded(&records)),
         Played::of("Simulated studies", simulated::studies(0..args.simulated)),

@@ -25,6 +25,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use scalerl_report::study::tables;
 use scalerl_study::race::{Limits, USUAL_LIMITS};
+use scalerl_study::record::{self, RunRecord};
 use scalerl_study::{Plan, StudyError, StudyFile, state};
 
 use crate::failure::BadInput;
@@ -80,6 +81,12 @@ fn loss(text: &str) -> Result<f64, String> {
 
 pub(crate) fn bad_input(error: &StudyError) -> BadInput {
     BadInput::new(error).hint(error.hint())
+}
+
+/// Every run that some paths stand for.
+pub(crate) fn records(paths: &[PathBuf]) -> Result<Vec<RunRecord>, BadInput> {
+    let found: Result<Vec<_>, _> = paths.iter().map(|path| record::find(path)).collect();
+    Ok(found.map_err(|error| bad_input(&error))?.concat())
 }
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {

@@ -32,6 +32,22 @@ pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Jour
     write_whole(path, &text)
 }
 
+/// Values as lines of JSON; `path` is the file they are for.
+pub(crate) fn json_lines<T: Serialize>(
+    path: &Path,
+    values: impl IntoIterator<Item = T>,
+) -> Result<Vec<u8>, JournalError> {
+    let mut text = Vec::new();
+    for value in values {
+        serde_json::to_writer(&mut text, &value).map_err(|error| JournalError::BadFile {
+            path: path.to_owned(),
+            problem: error.to_string(),
+        })?;
+        text.push(b'\n');
+    }
+    Ok(text)
+}
+
 /// Writes a file and waits until the disk has it.
 pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
     let mut file = File::create(path).map_err(JournalError::io("create", path))?;

@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     checkpoint::Checkpoints,
-    durable::{create_folder, remove_unfinished, write_json, write_whole},
+    durable::{create_folder, json_lines, remove_unfinished, write_json, write_whole},
     error::JournalError,
-    library::{Library, text_of},
+    library::Library,
     log::has_events,
     points::{EvaluationPoint, append_point, write_points},
     samples::{Sample, write_samples},
@@ -175,7 +175,7 @@ impl RunFolder {
     /// Keeps the finished runs that forecasts learn from, so that a resumed run makes the same.
     pub fn write_history(&self, entries: &[HistoryEntry]) -> Result<(), JournalError> {
         let path = self.path.join(HISTORY);
-        write_whole(&path, &text_of(entries, &path)?)
+        write_whole(&path, &json_lines(&path, entries)?)
     }
 
     /// The finished runs that its forecasts learn from.

@@ -15,7 +15,7 @@ use std::{
 use scalerl_curve::HistoryEntry;
 
 use crate::{
-    durable::{create_folder, parent, write_whole},
+    durable::{create_folder, json_lines, parent, write_whole},
     error::JournalError,
 };
 
@@ -106,23 +106,10 @@ impl Library {
         let before = entries.len();
         let outcome = act(&mut entries);
         if entries.len() != before {
-            write_whole(&self.path, &text_of(&entries, &self.path)?)?;
+            write_whole(&self.path, &json_lines(&self.path, &entries)?)?;
         }
         Ok(outcome)
     }
-}
-
-/// Entries as lines.
-pub(crate) fn text_of(entries: &[HistoryEntry], path: &Path) -> Result<Vec<u8>, JournalError> {
-    let mut text = Vec::new();
-    for entry in entries {
-        serde_json::to_writer(&mut text, entry).map_err(|error| JournalError::BadFile {
-            path: path.to_owned(),
-            problem: error.to_string(),
-        })?;
-        text.push(b'\n');
-    }
-    Ok(text)
 }
 
 /// Does this text look like a library rather than a log?

@@ -12,6 +12,7 @@ use std::{
 };
 
 use crate::{
+    durable::json_lines,
     error::JournalError,
     event::{Event, FORMAT, What},
 };
@@ -118,11 +119,7 @@ impl EventLog {
     /// Appends one event that happened at `at` (Unix seconds).
     pub fn append(&mut self, at: f64, what: What) -> Result<Event, JournalError> {
         let event = Event { v: FORMAT, at, what };
-        let mut line = serde_json::to_vec(&event).map_err(|error| JournalError::BadFile {
-            path: self.path.clone(),
-            problem: error.to_string(),
-        })?;
-        line.push(b'\n');
+        let line = json_lines(&self.path, [&event])?;
         if self.is_torn {
             let problem = "its last line is torn".into();
             return Err(JournalError::BadFile { path: self.path.clone(), problem });

@@ -11,7 +11,12 @@ use scalerl_recipe::Axis;
 use scalerl_rollout::PolicyVersion;
 use serde::{Deserialize, Serialize};
 
-use crate::{durable::write_whole, error::JournalError, event::SetReport, ledger::Ledger};
+use crate::{
+    durable::{json_lines, write_whole},
+    error::JournalError,
+    event::SetReport,
+    ledger::Ledger,
+};
 
 /// One line of `points.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -69,20 +74,11 @@ impl EvaluationPoint {
         };
         Series::try_new(points.iter().map(point).collect())
     }
-
-    fn line(&self, path: &Path) -> Result<Vec<u8>, JournalError> {
-        let mut line = serde_json::to_vec(self).map_err(|error| JournalError::BadFile {
-            path: path.to_owned(),
-            problem: error.to_string(),
-        })?;
-        line.push(b'\n');
-        Ok(line)
-    }
 }
 
 /// Appends one point.
 pub(crate) fn append_point(path: &Path, point: &EvaluationPoint) -> Result<(), JournalError> {
-    let line = point.line(path)?;
+    let line = json_lines(path, [point])?;
     let mut file = OpenOptions::new()
         .create(true)
         .append(true)
@@ -93,9 +89,5 @@ pub(crate) fn append_point(path: &Path, point: &EvaluationPoint) -> Result<(), J
 
 /// Writes all points anew.
 pub(crate) fn write_points(path: &Path, points: &[EvaluationPoint]) -> Result<(), JournalError> {
-    let mut text = Vec::new();
-    for point in points {
-        text.extend(point.line(path)?);
-    }
-    write_whole(path, &text)
+    write_whole(path, &json_lines(path, points)?)
 }

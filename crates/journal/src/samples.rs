@@ -6,7 +6,10 @@ use scalerl_files::TABLE;
 use scalerl_rollout::{FinishReason, Prompt, PromptId, Reward, Rollout};
 use serde::{Deserialize, Serialize};
 
-use crate::{durable::write_whole, error::JournalError};
+use crate::{
+    durable::{json_lines, write_whole},
+    error::JournalError,
+};
 
 /// One completion with what it was asked and what it earned.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -84,15 +87,7 @@ impl Sample {
 }
 
 pub(crate) fn write_samples(path: &Path, samples: &[Sample]) -> Result<(), JournalError> {
-    let mut text = Vec::new();
-    for sample in samples {
-        serde_json::to_writer(&mut text, sample).map_err(|error| JournalError::BadFile {
-            path: path.to_owned(),
-            problem: error.to_string(),
-        })?;
-        text.push(b'\n');
-    }
-    write_whole(path, &text)
+    write_whole(path, &json_lines(path, samples)?)
 }
 
 /// Reads one file of samples.

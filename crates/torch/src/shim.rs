@@ -272,19 +272,10 @@ pub fn global_norm(tensors: &[Tensor]) -> Result<Tensor, TchError> {
 
 /// `targets[i] = sources[i]`, across kinds.
 pub fn copy_each(targets: &[Tensor], sources: &[Tensor]) -> Result<(), TchError> {
-    foreach_into(targets, sources, 1)
-}
-
-/// `targets[i] += sources[i]`, across kinds.
-pub fn add_each(targets: &[Tensor], sources: &[Tensor]) -> Result<(), TchError> {
-    foreach_into(targets, sources, 0)
-}
-
-fn foreach_into(targets: &[Tensor], sources: &[Tensor], replace: c_int) -> Result<(), TchError> {
     assert_eq!(targets.len(), sources.len(), "one source per target");
     let (to, from) = (handles(targets), handles(sources));
     // SAFETY: both lists have `len` borrowed tensors.
-    checked(unsafe { scalerl_foreach_into(to.as_ptr(), from.as_ptr(), to.len() as i64, replace) })
+    checked(unsafe { scalerl_foreach_into(to.as_ptr(), from.as_ptr(), to.len() as i64, 1) })
 }
 
 /// Where packed sequences begin, the longest of them, and how many tokens a query sees, itself among

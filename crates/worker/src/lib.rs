@@ -13,7 +13,7 @@
 //! generators in theirs, [`remote`] the way of requests and completions. [`VllmGenerator`] is a
 //! generator on vLLM servers, [`WeightFolder`] the way of the weights there.
 //!
-//! Not here: what a batch is made of (`objective::plan`), when a step is taken (`engine`), the
+//! Not here: what a batch is made of (`objective::prepare`), when a step is taken (`engine`), the
 //! network and the optimizer (`model`).
 
 pub mod channel;

@@ -7,7 +7,7 @@
 //! all      pieces -> gradients -> sums of all ranks      control
 //!          reduce-scatter -> norm -> AdamW on the own part -> all-gather   data (NCCL or Gloo)
 //! ```
-//! Weights of tokens have the whole batch's denominators in them (`objective::plan`), so sums over
+//! Weights of tokens have the whole batch's denominators in them (`objective::prepare`), so sums over
 //! ranks are the sums of one process, to rounding. Rank 0 has the engine and the disk; the others
 //! have neither and do what they are told.
 //!
