@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use scalerl_recipe::{DataSource, Dataset, Recipe};
+use scalerl_recipe::{DataSource, Dataset, Recipe, Verifier as Choice};
 use thiserror::Error;
 
 use crate::data::{
@@ -19,8 +19,10 @@ use crate::data::{
     read_problems, without_measured,
 };
 use crate::problem::Problem;
+use crate::process_pool::VerifierLog;
 use crate::synthetic::{Synthetic, SyntheticError};
-use crate::verifier::{self, Verifier, VerifierError};
+use crate::verifier::{self, Resources, VerifierError};
+use crate::verifier_files::VerifierFiles;
 use crate::worker::VerifierPool;
 
 /// The prompts set apart, by the name the recipe gives them.
@@ -88,13 +90,20 @@ pub struct ProblemsRecord {
     split: Option<HeldOut>,
     /// Of everything that was read.
     fingerprints: Fingerprints,
+    /// What verifiers run.
+    files: VerifierFiles,
+    /// What they print.
+    log: VerifierLog,
 }
 
 /// Beside the record of what is held out.
 const FINGERPRINTS: &str = "problems.fingerprints";
+const VERIFIER_FILES: &str = "verifier_files.json";
+const VERIFIER_LOG: &str = "verifier.log";
 
 impl ProblemsRecord {
-    /// Writes what `path` and its neighbour do not hold yet.
+    /// Writes what `path` and its neighbours do not hold yet; what verifiers print goes there too from
+    /// now on.
     pub fn save(&self, path: &Path) -> Result<(), ProblemsError> {
         let fingerprints = path.with_file_name(FINGERPRINTS);
         if !fingerprints.exists() {
@@ -103,6 +112,11 @@ impl ProblemsRecord {
         if let Some(split) = self.split.as_ref().filter(|_| !path.exists()) {
             split.save(path)?;
         }
+        let files = path.with_file_name(VERIFIER_FILES);
+        if !files.exists() {
+            self.files.save(&files)?;
+        }
+        self.log.keep_at(&path.with_file_name(VERIFIER_LOG));
         Ok(())
     }
 }
@@ -142,9 +156,15 @@ impl Problems {
             let measured = evaluation.iter().map(|(_, problems)| problems.len()).sum();
             return Err(ProblemsError::NothingLeft { read, measured });
         }
-        let verifiers = verifiers(recipe, workers)?;
+        let resources = resources(recipe, record, workers)?;
+        let verifiers = verifiers(recipe, workers, &resources)?;
+        let measured = evaluation.iter().flat_map(|(_, problems)| problems);
+        for problem in training.iter().chain(measured) {
+            check(&verifiers, problem)?;
+        }
         let pool = by_dataset(&task.datasets, training)?;
-        let record = ProblemsRecord { split, fingerprints };
+        let Resources { files, log, .. } = resources;
+        let record = ProblemsRecord { split, fingerprints, files, log };
         Ok(Self { pool, evaluation, verifiers, duplicates, record })
     }
 
@@ -152,7 +172,12 @@ impl Problems {
     #[cfg(test)]
     pub(crate) fn of_pool(pool: Pool) -> Self {
         let (evaluation, verifiers) = (Vec::new(), BTreeMap::new());
-        let record = ProblemsRecord { split: None, fingerprints: Fingerprints::of([]) };
+        let record = ProblemsRecord {
+            split: None,
+            fingerprints: Fingerprints::of([]),
+            files: VerifierFiles::default(),
+            log: VerifierLog::default(),
+        };
         Self { pool, evaluation, verifiers, duplicates: 0, record }
     }
 }
@@ -230,23 +255,76 @@ pub fn problems_of(dataset: &Dataset, recipe: &Recipe) -> Result<Vec<Problem>, P
     }
 }
 
+/// The verifier that a data set's own problems do not bring.
+fn choice<'a>(dataset: &'a Dataset, recipe: &'a Recipe) -> Option<&'a Choice> {
+    match (&dataset.verifier, Synthetic::of_source(&dataset.source)) {
+        (None, Some(_)) => None,
+        (own, _) => Some(own.as_ref().unwrap_or(&recipe.task.verifier)),
+    }
+}
+
+fn datasets(recipe: &Recipe) -> impl Iterator<Item = &Dataset> {
+    recipe.task.datasets.iter().chain(&recipe.evaluation.datasets)
+}
+
+/// What verifiers share; files that they run must be what is on record.
+fn resources(recipe: &Recipe, record: &Path, workers: usize) -> Result<Resources, ProblemsError> {
+    let mut files = VerifierFiles::default();
+    for dataset in datasets(recipe) {
+        let read = choice(dataset, recipe).map_or(Ok(()), |choice| files.add(choice));
+        read.map_err(|source| of_dataset(dataset, source))?;
+    }
+    let recorded = record.with_file_name(VERIFIER_FILES);
+    if recorded.exists() {
+        files.check(&recorded)?;
+    }
+    let deadline = Duration::from_secs_f64(recipe.task.verifier_timeout_s);
+    Ok(Resources { deadline, workers, files, log: VerifierLog::default() })
+}
+
+fn of_dataset(dataset: &Dataset, source: VerifierError) -> ProblemsError {
+    ProblemsError::Verifier { name: dataset.name.clone(), source }
+}
+
+/// The judge of each data set; those that choose the same share one.
 fn verifiers(
     recipe: &Recipe,
     workers: usize,
+    resources: &Resources,
 ) -> Result<BTreeMap<String, Arc<VerifierPool>>, ProblemsError> {
-    let deadline = Duration::from_secs_f64(recipe.task.verifier_timeout_s);
+    let mut built: Vec<(&Choice, Arc<VerifierPool>)> = Vec::new();
     let mut verifiers = BTreeMap::new();
-    for dataset in recipe.task.datasets.iter().chain(&recipe.evaluation.datasets) {
-        let built = match (&dataset.verifier, Synthetic::of_source(&dataset.source)) {
-            (None, Some(task)) => Ok(Box::new(task) as Box<dyn Verifier>),
-            (own, _) => verifier::build(own.as_ref().unwrap_or(&recipe.task.verifier), deadline),
+    let start = |verifier| Arc::new(VerifierPool::new(verifier, workers, resources.deadline));
+    for dataset in datasets(recipe) {
+        let pool = match (choice(dataset, recipe), Synthetic::of_source(&dataset.source)) {
+            (None, Some(task)) => start(Box::new(task)),
+            (None, None) => continue,
+            (Some(choice), _) => match built.iter().find(|(other, _)| *other == choice) {
+                Some((_, pool)) => Arc::clone(pool),
+                None => {
+                    let verifier = verifier::build(choice, resources)
+                        .map_err(|source| of_dataset(dataset, source))?;
+                    let pool = start(verifier);
+                    built.push((choice, Arc::clone(&pool)));
+                    pool
+                }
+            },
         };
-        let built = built
-            .map_err(|source| ProblemsError::Verifier { name: dataset.name.clone(), source })?;
-        let pool = VerifierPool::new(built, workers, deadline);
-        verifiers.insert(dataset.name.clone(), Arc::new(pool));
+        verifiers.insert(dataset.name.clone(), pool);
     }
     Ok(verifiers)
+}
+
+/// Asks the problem's verifier whether it can judge such problems.
+fn check(
+    verifiers: &BTreeMap<String, Arc<VerifierPool>>,
+    problem: &Problem,
+) -> Result<(), ProblemsError> {
+    let Some(pool) = verifiers.get(&problem.dataset) else { return Ok(()) };
+    pool.verifier().check(problem).map_err(|source| {
+        let name = problem.dataset.clone();
+        ProblemsError::Verifier { name, source }
+    })
 }
 
 #[cfg(test)]
@@ -362,7 +440,9 @@ mod tests {
             let text = format!("[task]\nverifier = {{ type = \"math\"{keys} }}\n");
             let source = Source::Text { name: "test".into(), text };
             let recipe = Recipe::load(&[source], &[]).unwrap();
-            let judge = verifier::build(&recipe.task.verifier, Duration::from_secs(5)).unwrap();
+            let choice = &recipe.task.verifier;
+            let resources = Resources::of_one(choice, Duration::from_secs(5)).unwrap();
+            let judge = verifier::build(choice, &resources).unwrap();
             let answer = Answer::cut(&recipe.format, "</think>\\boxed{56 + 52 + 72 + 48}");
             judge.verify(&Problem::with_answer("228"), &answer)
         };

@@ -297,7 +297,7 @@ async fn engage<G: Generator, T: Trainer>(
         evaluation_sets,
         devices,
         generator_flops_per_token: forward_flops(&policy.config()?, one_token),
-        verdicts_at_once: material::judges(),
+        verdicts_at_once: grader.verdicts_at_once(),
         deadlines: Deadlines::default(),
         now: now(),
         history: history.into(),

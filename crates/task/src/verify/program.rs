@@ -6,23 +6,28 @@
 //! it is, `{"correct": true}`, or `{"error": "why"}` when it cannot judge. A bad exit status, no JSON, a status other than 200
 //! (a redirect too: it is not followed) or silence until the deadline are errors of the verifier,
 //! never wrong answers.
+//!
+//! With `keep_alive` the same objects are lines to and from processes that stay (`process_pool/`), each
+//! with an `id` that the reply repeats.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use crate::answer::Answer;
 use crate::outcome::Outcome;
 use crate::problem::Problem;
 use crate::process::{self, Bounds, Ending};
+use crate::process_pool::{PoolOptions, ProcessPool, VerifierLog};
 use crate::spawn::Spawn;
 use crate::verifier::{LONGEST_S, Verifier, VerifierError};
+use crate::verify::scores::Scores;
 
 /// Options of the `program` verifier.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct ProgramOptions {
     /// The executable and its arguments.
     pub command: Vec<String>,
@@ -30,10 +35,19 @@ pub struct ProgramOptions {
     pub url: String,
     /// Seconds for one answer.
     pub timeout_s: f64,
-    /// Smallest and largest score; another one is an error of the verifier.
-    pub scores: (f64, f64),
-    /// A score at or above this counts as right.
-    pub pass_score: f64,
+    /// The command is started once and asked again and again.
+    pub kept: Option<Kept>,
+    /// What scores mean.
+    pub scores: Scores,
+}
+
+/// Processes that are kept alive.
+#[derive(Debug, Clone)]
+pub struct Kept {
+    /// So many.
+    pub processes: usize,
+    /// Where what they print on standard error goes.
+    pub log: VerifierLog,
 }
 
 impl Default for ProgramOptions {
@@ -42,8 +56,8 @@ impl Default for ProgramOptions {
             command: Vec::new(),
             url: String::new(),
             timeout_s: 30.0,
-            scores: (0.0, 1.0),
-            pass_score: 0.5,
+            kept: None,
+            scores: Scores::default(),
         }
     }
 }
@@ -55,6 +69,7 @@ const MOST_OUTPUT: usize = 1 << 20;
 pub struct ProgramVerifier {
     options: ProgramOptions,
     agent: ureq::Agent,
+    pool: Option<ProcessPool>,
 }
 
 /// What comes back.
@@ -89,7 +104,8 @@ impl ProgramVerifier {
             .max_redirects(0)
             .build()
             .into();
-        Ok(Self { options, agent })
+        let pool = options.kept.as_ref().map(|kept| start(&options, kept)).transpose()?;
+        Ok(Self { options, agent, pool })
     }
 
     fn ask_command(&self, request: &str) -> Result<String, String> {
@@ -139,21 +155,31 @@ impl ProgramVerifier {
 
 impl Verifier for ProgramVerifier {
     fn verify(&self, problem: &Problem, answer: &Answer) -> Outcome {
-        let request = json!({
-            "prompt": problem.text(),
-            "completion": answer.text(),
-            "full_completion": answer.completion(),
-            "answer": problem.answer,
-            "fields": problem.fields,
-        })
-        .to_string();
+        let request = [
+            ("prompt", json!(problem.text())),
+            ("completion", json!(answer.text())),
+            ("full_completion", json!(answer.completion())),
+            ("answer", json!(problem.answer)),
+            ("fields", json!(problem.fields)),
+        ];
+        let request: Map<String, Value> =
+            request.map(|(key, value)| (key.to_owned(), value)).into_iter().collect();
+        if let Some(pool) = &self.pool {
+            return match pool.ask(request) {
+                Ok(reply) => self.judge(serde_json::from_value(reply)),
+                Err(reason) => Outcome::error(reason),
+            };
+        }
+        let request = Value::Object(request).to_string();
         let reply = if self.options.url.is_empty() {
             self.ask_command(&request)
         } else {
             self.ask_service(&request)
         };
+        // Scorers that chat print their verdict last.
+        let last = |text: &str| text.trim().lines().next_back().unwrap_or("").to_owned();
         match reply {
-            Ok(text) => self.judge(&text),
+            Ok(text) => self.judge(serde_json::from_str(&last(&text))),
             Err(reason) => Outcome::error(reason),
         }
     }
@@ -164,12 +190,31 @@ impl Verifier for ProgramVerifier {
     }
 
     fn longest(&self) -> Option<Duration> {
-        Some(Duration::from_secs_f64(self.options.timeout_s))
+        let own = Duration::from_secs_f64(self.options.timeout_s);
+        Some(self.pool.as_ref().map_or(own, ProcessPool::longest))
+    }
+
+    fn at_once(&self) -> Option<usize> {
+        self.pool.as_ref().map(ProcessPool::at_once)
     }
 }
 
+fn start(options: &ProgramOptions, kept: &Kept) -> Result<ProcessPool, VerifierError> {
+    let name = options.command[0].clone();
+    let pool = ProcessPool::try_new(PoolOptions {
+        name: name.clone(),
+        command: options.command.clone(),
+        setup: None,
+        start: None,
+        time: Duration::from_secs_f64(options.timeout_s),
+        processes: kept.processes,
+        log: Some(kept.log.clone()),
+    });
+    pool.map_err(|error| VerifierError::BadOption { key: "command", problem: error.problem })
+}
+
 /// Looks for an executable as the operating system will: at its path, or by its name on PATH.
-fn find(name: &str) -> Result<(), &'static str> {
+pub(crate) fn find(name: &str) -> Result<(), &'static str> {
     let is_file = |path: &Path| path.is_file();
     let is_executable = |path: &Path| {
         path.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
@@ -187,31 +232,14 @@ fn find(name: &str) -> Result<(), &'static str> {
 }
 
 impl ProgramVerifier {
-    fn judge(&self, text: &str) -> Outcome {
-        // Scorers that chat print their verdict last.
-        let line = text.trim().lines().next_back().unwrap_or("");
-        let reply: Reply = match serde_json::from_str(line) {
-            Ok(reply) => reply,
-            Err(error) => {
-                return Outcome::error(format!("the scorer's reply is not JSON: {error}"));
-            }
-        };
+    fn judge(&self, reply: serde_json::Result<Reply>) -> Outcome {
         match reply {
-            Reply { error: Some(reason), .. } => Outcome::error(reason),
-            Reply { correct: Some(is_correct), .. } => Outcome::of(is_correct),
-            Reply { score: Some(score), .. } => self.scored(score),
-            _ => Outcome::error("the scorer's reply has neither `score` nor `correct`"),
+            Err(error) => Outcome::error(format!("the scorer's reply is not JSON: {error}")),
+            Ok(Reply { error: Some(reason), .. }) => Outcome::error(reason),
+            Ok(Reply { correct: Some(is_correct), .. }) => Outcome::of(is_correct),
+            Ok(Reply { score: Some(score), .. }) => self.options.scores.judge(score),
+            Ok(_) => Outcome::error("the scorer's reply has neither `score` nor `correct`"),
         }
-    }
-
-    fn scored(&self, score: f64) -> Outcome {
-        let (low, high) = self.options.scores;
-        if !(low..=high).contains(&score) {
-            return Outcome::error(format!(
-                "the score is {score}, and scores go from {low} to {high} (min_score, max_score)"
-            ));
-        }
-        Outcome::Scored { score, is_correct: score >= self.options.pass_score }
     }
 }
 
@@ -278,6 +306,50 @@ mod tests {
         );
         // The child that it leaves holds its output open: killed with it, nobody waits.
         assert_eq!(ask(&shell(&script)), Outcome::Correct);
+    }
+
+    fn kept(script: &str) -> ProgramVerifier {
+        let command = ["sh", "-c", script].map(str::to_owned).to_vec();
+        let kept = Some(Kept { processes: 1, log: VerifierLog::default() });
+        let options = ProgramOptions { command, timeout_s: 2.0, kept, ..ProgramOptions::default() };
+        ProgramVerifier::try_new(options).unwrap()
+    }
+
+    /// Counts its questions, so that one that was started anew begins at 1 again.
+    const LOOP: &str = r#"n=0; while read -r line; do
+        id=${line#*\"id\":}; id=${id%%[,\}]*}; n=$((n+1)); case $line in
+        *\"full_completion\":\"exit*) exit 3;; *hang*) sleep 30;; *nonsense*) echo hello;;
+        *twice*) echo "{\"id\": $id, \"score\": 0.5}"; echo "{\"id\": $id, \"score\": 1}";;
+        *silent-error*) echo "{\"id\": $id, \"error\": \"cannot\"}";;
+        *) echo "{\"id\": $id, \"score\": 0.$n}";; esac; done"#;
+
+    #[test]
+    fn a_program_that_is_kept_alive_is_asked_again_and_again() {
+        let verifier = kept(LOOP);
+        let ask = |text: &str| verifier.verify(&Problem::with_answer(""), &Answer::whole(text));
+        let scored = |score: f64| Outcome::Scored { score, is_correct: score >= 0.5 };
+        for (text, verdict) in [("x", Some(0.1)), ("x", Some(0.2)), ("silent-error", None)] {
+            assert_eq!(
+                ask(text),
+                verdict.map_or_else(|| Outcome::error("cannot"), scored),
+                "{text}"
+            );
+        }
+        assert_eq!(ask("x"), scored(0.4), "the same process");
+        for (text, said) in [
+            ("exit", "has ended (exit status: 3)"),
+            ("hang", "no answer within 2 s"),
+            ("nonsense", "broken"),
+        ] {
+            let Outcome::Error { reason } = ask(text) else { panic!("{text}") };
+            assert!(reason.contains(said), "{text}: {reason}");
+            assert_eq!(ask("x"), scored(0.1), "a process of its own after {text}");
+        }
+        // A second line to one question must not become the answer to the next.
+        assert_eq!(ask("twice"), scored(0.5));
+        let Outcome::Error { reason } = ask("x") else { panic!("another question's answer") };
+        assert!(reason.contains("and was asked"), "{reason}");
+        assert_eq!(ask("x"), scored(0.1));
     }
 
     #[test]
