@@ -4,14 +4,16 @@
 //! Data sets are read or made, the prompts to hold out are drawn once and recorded in the run's
 //! folder, and whatever is measured is taken out of what is trained on.
 //!
-//! Not here: the prompts as a model reads them (`prompts.rs`).
+//! Not here: the verifiers of the data sets (`problems/verifiers.rs`); the prompts as a model reads them
+//! (`prompts.rs`).
+
+mod verifiers;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use scalerl_recipe::{DataSource, Dataset, Recipe, Verifier as Choice};
+use scalerl_recipe::{DataSource, Dataset, Recipe};
 use thiserror::Error;
 
 use crate::data::{
@@ -21,7 +23,7 @@ use crate::data::{
 use crate::problem::Problem;
 use crate::process_pool::VerifierLog;
 use crate::synthetic::{Synthetic, SyntheticError};
-use crate::verifier::{self, Resources, VerifierError};
+use crate::verifier::{Resources, VerifierError};
 use crate::verifier_files::VerifierFiles;
 use crate::worker::VerifierPool;
 
@@ -156,12 +158,11 @@ impl Problems {
             let measured = evaluation.iter().map(|(_, problems)| problems.len()).sum();
             return Err(ProblemsError::NothingLeft { read, measured });
         }
-        let resources = resources(recipe, record, workers)?;
-        let verifiers = verifiers(recipe, workers, &resources)?;
+        let resources =
+            verifiers::resources(recipe, &record.with_file_name(VERIFIER_FILES), workers)?;
+        let verifiers = verifiers::start(recipe, &resources)?;
         let measured = evaluation.iter().flat_map(|(_, problems)| problems);
-        for problem in training.iter().chain(measured) {
-            check(&verifiers, problem)?;
-        }
+        verifiers::check(&verifiers, training.iter().chain(measured))?;
         let pool = by_dataset(&task.datasets, training)?;
         let Resources { files, log, .. } = resources;
         let record = ProblemsRecord { split, fingerprints, files, log };
@@ -255,84 +256,14 @@ pub fn problems_of(dataset: &Dataset, recipe: &Recipe) -> Result<Vec<Problem>, P
     }
 }
 
-/// The verifier that a data set's own problems do not bring.
-fn choice<'a>(dataset: &'a Dataset, recipe: &'a Recipe) -> Option<&'a Choice> {
-    match (&dataset.verifier, Synthetic::of_source(&dataset.source)) {
-        (None, Some(_)) => None,
-        (own, _) => Some(own.as_ref().unwrap_or(&recipe.task.verifier)),
-    }
-}
-
-fn datasets(recipe: &Recipe) -> impl Iterator<Item = &Dataset> {
-    recipe.task.datasets.iter().chain(&recipe.evaluation.datasets)
-}
-
-/// What verifiers share; files that they run must be what is on record.
-fn resources(recipe: &Recipe, record: &Path, workers: usize) -> Result<Resources, ProblemsError> {
-    let mut files = VerifierFiles::default();
-    for dataset in datasets(recipe) {
-        let read = choice(dataset, recipe).map_or(Ok(()), |choice| files.add(choice));
-        read.map_err(|source| of_dataset(dataset, source))?;
-    }
-    let recorded = record.with_file_name(VERIFIER_FILES);
-    if recorded.exists() {
-        files.check(&recorded)?;
-    }
-    let deadline = Duration::from_secs_f64(recipe.task.verifier_timeout_s);
-    Ok(Resources { deadline, workers, files, log: VerifierLog::default() })
-}
-
-fn of_dataset(dataset: &Dataset, source: VerifierError) -> ProblemsError {
-    ProblemsError::Verifier { name: dataset.name.clone(), source }
-}
-
-/// The judge of each data set; those that choose the same share one.
-fn verifiers(
-    recipe: &Recipe,
-    workers: usize,
-    resources: &Resources,
-) -> Result<BTreeMap<String, Arc<VerifierPool>>, ProblemsError> {
-    let mut built: Vec<(&Choice, Arc<VerifierPool>)> = Vec::new();
-    let mut verifiers = BTreeMap::new();
-    let start = |verifier| Arc::new(VerifierPool::new(verifier, workers, resources.deadline));
-    for dataset in datasets(recipe) {
-        let pool = match (choice(dataset, recipe), Synthetic::of_source(&dataset.source)) {
-            (None, Some(task)) => start(Box::new(task)),
-            (None, None) => continue,
-            (Some(choice), _) => match built.iter().find(|(other, _)| *other == choice) {
-                Some((_, pool)) => Arc::clone(pool),
-                None => {
-                    let verifier = verifier::build(choice, resources)
-                        .map_err(|source| of_dataset(dataset, source))?;
-                    let pool = start(verifier);
-                    built.push((choice, Arc::clone(&pool)));
-                    pool
-                }
-            },
-        };
-        verifiers.insert(dataset.name.clone(), pool);
-    }
-    Ok(verifiers)
-}
-
-/// Asks the problem's verifier whether it can judge such problems.
-fn check(
-    verifiers: &BTreeMap<String, Arc<VerifierPool>>,
-    problem: &Problem,
-) -> Result<(), ProblemsError> {
-    let Some(pool) = verifiers.get(&problem.dataset) else { return Ok(()) };
-    pool.verifier().check(problem).map_err(|source| {
-        let name = problem.dataset.clone();
-        ProblemsError::Verifier { name, source }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::answer::Answer;
     use crate::outcome::Outcome;
+    use crate::verifier;
     use scalerl_recipe::Source;
+    use std::time::Duration;
 
     fn load(text: &str, folder: &Path) -> Result<Problems, ProblemsError> {
         let source = Source::Text { name: "test".into(), text: text.into() };

@@ -16,20 +16,18 @@
 
 mod log;
 mod process;
+mod queue;
 
-use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
 pub use log::VerifierLog;
 use process::Process;
-
-/// How long a process that takes several waits for the rest of a group whose first completion is there.
-const LINGER: Duration = Duration::from_millis(2);
+use queue::{Question, Queue};
 
 /// Calls that the answer to one of several questions may take: one that is under way, its own, and the
 /// one in which it is asked again.
@@ -76,25 +74,9 @@ impl StartError {
 
 type Reply = Result<Value, String>;
 
-struct Question {
-    body: Map<String, Value>,
-    reply: Sender<Reply>,
-    since: Instant,
-    /// Asked again after a call with others failed.
-    is_alone: bool,
-}
-
-#[derive(Default)]
-struct Queue {
-    questions: VecDeque<Question>,
-    is_closed: bool,
-}
-
 struct Shared {
     options: PoolOptions,
-    queue: Mutex<Queue>,
-    /// Wakes a thread that waits for a question.
-    arrived: Condvar,
+    queue: Queue,
 }
 
 /// A pool of processes. Dropped, it kills them.
@@ -108,8 +90,8 @@ impl ProcessPool {
     /// Starts the first process and waits until it is ready; the others start behind it.
     pub(crate) fn try_new(options: PoolOptions) -> Result<Self, StartError> {
         let processes = options.processes.max(1);
-        let queue = Mutex::new(Queue::default());
-        let shared = Arc::new(Shared { options, queue, arrived: Condvar::new() });
+        let queue = Queue::new(options.longest(MOST_CALLS));
+        let shared = Arc::new(Shared { options, queue });
         let mut pool = Self { shared, hello: Value::Null, most_per_call: 1 };
         let (started, is_started) = channel();
         pool.add_thread(1, Some(started));
@@ -141,9 +123,7 @@ impl ProcessPool {
     /// Asks and waits.
     pub(crate) fn ask(&self, body: Map<String, Value>) -> Reply {
         let (reply, answer) = channel();
-        let question = Question { body, reply, since: Instant::now(), is_alone: false };
-        self.shared.queue().questions.push_back(question);
-        self.shared.arrived.notify_one();
+        self.shared.queue.push(body, reply);
         let longest = self.longest();
         answer.recv_timeout(longest).unwrap_or_else(|_| {
             let (name, seconds) = (&self.shared.options.name, longest.as_secs_f64());
@@ -160,53 +140,7 @@ impl ProcessPool {
 
 impl Drop for ProcessPool {
     fn drop(&mut self) {
-        self.shared.queue().is_closed = true;
-        self.shared.arrived.notify_all();
-    }
-}
-
-impl Shared {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What waits, at most `most`, as soon as there is something; `None` when the pool is closed.
-    /// Questions nobody waits for any longer are dropped.
-    fn take(&self, most: usize) -> Option<Vec<Question>> {
-        let patience = self.options.longest(MOST_CALLS);
-        let mut queue = self.queue();
-        loop {
-            if queue.is_closed {
-                return None;
-            }
-            queue.questions.retain(|question| question.since.elapsed() < patience);
-            let Some(first) = queue.questions.front() else {
-                queue = self.arrived.wait(queue).unwrap_or_else(PoisonError::into_inner);
-                continue;
-            };
-            let age = first.since.elapsed();
-            if !first.is_alone && queue.questions.len() < most && age < LINGER {
-                let waited = self.arrived.wait_timeout(queue, LINGER - age);
-                queue = waited.unwrap_or_else(PoisonError::into_inner).0;
-                continue;
-            }
-            let together = queue.questions.iter().take(most).take_while(|one| !one.is_alone);
-            let count = together.count().max(1);
-            let taken = queue.questions.drain(..count).collect();
-            if !queue.questions.is_empty() {
-                self.arrived.notify_one();
-            }
-            return Some(taken);
-        }
-    }
-
-    /// Puts questions back, each to be asked alone, before all others.
-    fn ask_again(&self, questions: Vec<Question>) {
-        let mut queue = self.queue();
-        for question in questions.into_iter().rev() {
-            queue.questions.push_front(Question { is_alone: true, ..question });
-        }
-        self.arrived.notify_all();
+        self.shared.queue.close();
     }
 }
 
@@ -237,7 +171,7 @@ impl Worker {
         let mut process = first.map(|(process, _)| process);
         loop {
             let most = process.as_ref().ok().and_then(|process| process.most_per_call);
-            let Some(questions) = self.shared.take(most.unwrap_or(1)) else { return };
+            let Some(questions) = self.shared.queue.take(most.unwrap_or(1)) else { return };
             if !process.as_ref().is_ok_and(|process| !process.has_exited()) {
                 process = self.start().map(|(process, _)| process);
             }
@@ -265,7 +199,7 @@ impl Worker {
                 true
             }
             Err(_) if questions.len() > 1 => {
-                self.shared.ask_again(questions);
+                self.shared.queue.ask_again(questions);
                 false
             }
             Err(problem) => {
@@ -286,7 +220,7 @@ impl Worker {
             body.insert("id".to_owned(), id.into());
             Value::Object(body)
         };
-        let is_closed = || self.shared.queue().is_closed;
+        let is_closed = || self.shared.queue.is_closed();
         let line = process.ask(line.to_string(), self.shared.options.time, &is_closed)?;
         let name = &self.shared.options.name;
         let broken = |problem: String| format!("{name}'s reply is broken: {problem}");

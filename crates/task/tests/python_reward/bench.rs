@@ -63,7 +63,7 @@ impl Bench {
 }
 
 /// A row of a data set, asked in a conversation.
-pub(crate) fn row(fields: Value) -> Problem {
+pub(crate) fn row(fields: &Value) -> Problem {
     let problem = Problem::plain("", fields["answer"].as_str().unwrap_or("")).named("sums", 7);
     let messages = vec![Message::new("system", "Be brief."), Message::new("user", "1 + 1?")];
     Problem { messages, fields: fields.as_object().unwrap().clone(), ..problem }
@@ -71,7 +71,7 @@ pub(crate) fn row(fields: Value) -> Problem {
 
 /// Of a completion that is all answer, to a row with the answer 2.
 pub(crate) fn ask(judge: &VerifierPool, completion: &str) -> Outcome {
-    judge.verify(Arc::new(row(json!({"answer": "2"}))), Answer::whole(completion))
+    judge.verify(Arc::new(row(&json!({"answer": "2"}))), Answer::whole(completion))
 }
 
 pub(crate) fn scored(score: f64) -> Outcome {

@@ -25,7 +25,7 @@ fn a_reward_function_of_trl_gets_messages_columns_and_state() {
         "",
     );
     let problem =
-        row(json!({"answer": "2", "solution": "two", "level": {"n": 3}, "prompt": "1 + 1?"}));
+        row(&json!({"answer": "2", "solution": "two", "level": {"n": 3}, "prompt": "1 + 1?"}));
     let written = Completion {
         token_ids: vec![5, 6],
         logprobs: vec![-0.5, -0.5],
@@ -85,7 +85,7 @@ fn compute_score_of_verl_gets_its_row() {
     );
     let judge = bench.judge();
     assert_eq!((ask(&judge, "2"), ask(&judge, "3")), (scored(1.0), scored(0.0)));
-    let verls = row(json!({"data_source": "countdown", "extra_info": {"index": 4},
+    let verls = row(&json!({"data_source": "countdown", "extra_info": {"index": 4},
         "reward_model": {"style": "rule", "ground_truth": {"target": 9}}}));
     assert_eq!(judge.verify(Arc::new(verls), Answer::whole("9")), scored(0.25));
 }
@@ -117,7 +117,7 @@ fn a_plain_function_is_told_what_a_program_is_told() {
     let judge = bench.judge();
     let ask = |completion: &str| {
         let answer = Answer::cut(&Format::default(), completion);
-        judge.verify(Arc::new(row(json!({"answer": "2"}))), answer)
+        judge.verify(Arc::new(row(&json!({"answer": "2"}))), answer)
     };
     assert_eq!(ask("hm</think>2"), scored(1.0));
     assert_eq!(ask("hm</think>3"), scored(0.0));
