@@ -33,7 +33,6 @@ use super::cluster::watch::{Others, Watch};
 use super::cluster::{Lead, rank_deadlines, remote, session_name};
 use super::environment::{now, threads};
 use super::live;
-use super::material;
 use super::policy::Policy;
 use super::rendering::Renderer;
 use super::servers::Servers;

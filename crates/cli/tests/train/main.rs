@@ -16,6 +16,7 @@ mod hostile;
 mod killing;
 mod learning;
 mod refusing;
+mod rewards;
 #[path = "../../../engine/tests/spoil/mod.rs"]
 mod spoil;
 mod stopping;

@@ -6,5 +6,6 @@
 mod bench;
 mod failing;
 mod forms;
+mod guide;
 mod keeping;
 mod refusing;
