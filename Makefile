@@ -1,6 +1,6 @@
 # Every command a user or contributor needs. Each target sets up what it needs by itself.
 
-.PHONY: packages licences test-hostile test-vllm test-cluster test-slurm quickstart forecasts setup setup-sandbox test test-models test-generate test-gpu check fmt bench fuzz help
+.PHONY: packages licences test-hostile test-vllm test-rewards test-environments test-serve test-cluster test-slurm quickstart forecasts setup setup-sandbox test test-models test-generate test-gpu check fmt bench fuzz help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -77,6 +77,13 @@ test-slurm: setup ## a real Slurm of one node runs the shipped script, cancels, 
 test-vllm: setup ## a real vLLM on the CPU as generator; installs about 6 GB into out/venv-vllm
 	python3 scripts/setup/vllm.py
 	SCALERL_VLLM_PYTHON=$(CURDIR)/out/venv-vllm/bin/python cargo test --locked --package scalerl --test vllm -- --nocapture
+
+# TRL and verl without what they depend on: their rewards need none of it (math-verify for accuracy_reward).
+test-rewards: ## rewards of reasoning-gym, TRL and verl as they are; installs about 400 MB into out/venv-rewards
+	test -x out/venv-rewards/bin/python || python3 -m venv out/venv-rewards
+	out/venv-rewards/bin/pip install --quiet reasoning-gym==0.1.25 math-verify==0.8.0
+	out/venv-rewards/bin/pip install --quiet --no-deps trl==1.16.0 verl==0.9.1
+	SCALERL_REWARDS_PYTHON=$(CURDIR)/out/venv-rewards/bin/python cargo test --locked --package scalerl-task --test real_rewards -- --nocapture --test-threads 1
 
 fuzz: ## a million broken logs per reader
 	CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true cargo run --release --locked --package scalerl-ingest --example fuzz -- 1000000

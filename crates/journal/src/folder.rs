@@ -22,11 +22,13 @@ use crate::{
 };
 
 /// What is written before the first event, by whoever: a start that fails leaves nothing else.
-const BEFORE_THE_FIRST_EVENT: [&str; 11] = [
+const BEFORE_THE_FIRST_EVENT: [&str; 13] = [
     "environment.json",
     "recipe.toml",
     "held_out.json",
     "problems.fingerprints",
+    "verifier_files.json",
+    "verifier.log",
     HISTORY,
     "policy.json",
     "fleet.json",

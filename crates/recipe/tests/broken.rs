@@ -238,6 +238,18 @@ const REFUSED: &[(&str, &str)] = &[
         "task.datasets[0].source.min_numbers",
     ),
     ("task.datasets = [{ source = 'chain' }]", "task.datasets[0].name"),
+    ("task.verifier = 'python'", "task.verifier.file"),
+    ("task.verifier = { type = 'python', file = 'r.py', workers = 0 }", "task.verifier.workers"),
+    (
+        "task.verifier = { type = 'python', file = 'r.py', max_score = 0.4 }",
+        "task.verifier.pass_score",
+    ),
+    ("task.verifier = { type = 'python', file = 'r.py', time_s = 31.0 }", "task.verifier.time_s"),
+    ("task.verifier = { type = 'program', command = ['s'], workers = 2 }", "task.verifier.workers"),
+    (
+        "task.verifier = { type = 'program', url = 'http://a/', keep_alive = true }",
+        "task.verifier.keep_alive",
+    ),
 ];
 
 #[test]

@@ -13,7 +13,7 @@
 use std::ops::Range;
 
 use scalerl_recipe::{AnswerForm, Format, Thinking};
-use scalerl_rollout::AnswerEnd;
+use scalerl_rollout::{AnswerEnd, Completion};
 
 /// A completion and the part of it that is its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,9 +21,21 @@ pub struct Answer {
     completion: String,
     part: Option<Range<usize>>,
     is_marked: bool,
+    /// Its tokens, and the newest version that wrote one; unknown where only its text is.
+    token_ids: Vec<u32>,
+    version: Option<u64>,
 }
 
 impl Answer {
+    /// Finds the answer in what a policy wrote.
+    pub fn of(format: &Format, completion: &Completion) -> Self {
+        Self {
+            token_ids: completion.token_ids.clone(),
+            version: completion.versions.iter().map(|version| version.0).max(),
+            ..Self::cut(format, completion.text.clone())
+        }
+    }
+
     /// Finds the answer in a completion.
     pub fn cut(format: &Format, completion: impl Into<String>) -> Self {
         let completion = completion.into();
@@ -31,14 +43,15 @@ impl Answer {
             let part = marked(format, &completion[start..])?;
             Some(start + part.start..start + part.end)
         });
-        Self { completion, part, is_marked: format.answer != AnswerForm::Plain }
+        let is_marked = format.answer != AnswerForm::Plain;
+        Self { completion, part, is_marked, token_ids: Vec::new(), version: None }
     }
 
     /// A completion that is nothing but its answer, as in a file of answers.
     pub fn whole(text: impl Into<String>) -> Self {
         let completion = text.into();
         let part = Some(0..completion.len());
-        Self { completion, part, is_marked: false }
+        Self { completion, part, is_marked: false, token_ids: Vec::new(), version: None }
     }
 
     /// The answer; `None` where the completion has none.
@@ -49,6 +62,16 @@ impl Answer {
     /// All that was written, thinking included.
     pub fn completion(&self) -> &str {
         &self.completion
+    }
+
+    /// The tokens of all that was written; none where only the text is known.
+    pub fn token_ids(&self) -> &[u32] {
+        &self.token_ids
+    }
+
+    /// The newest policy version that wrote one of them.
+    pub fn version(&self) -> Option<u64> {
+        self.version
     }
 
     /// Whether marks enclose the answer, so that nothing but the answer stands between them.

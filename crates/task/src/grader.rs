@@ -53,6 +53,12 @@ impl TaskGrader {
         self.problems.get(id).cloned()
     }
 
+    /// Verdicts to ask for at once: what the narrowest of the verifiers works on, so that none is asked
+    /// for more than it can begin with.
+    pub fn verdicts_at_once(&self) -> usize {
+        self.verifiers.values().map(|pool| pool.at_once()).min().unwrap_or(1)
+    }
+
     fn reward(&self, outcome: Outcome) -> Result<Reward, GraderError> {
         let reward = |value, is_correct| Ok(Reward { value, is_correct });
         match outcome {
@@ -107,7 +113,7 @@ impl Grader for TaskGrader {
         let verifier = verifier.ok_or_else(|| missing("verifier for data set", &prompt.dataset))?;
         let problem = self.problem(&prompt.id);
         let problem = problem.ok_or_else(|| missing("problem behind prompt", &prompt.id.0))?;
-        let answer = Answer::cut(&self.format, completion.text.clone());
+        let answer = Answer::of(&self.format, completion);
         // The pool has a deadline of its own, so this thread comes back.
         let judged = tokio::task::spawn_blocking(move || verifier.verify(problem, answer)).await;
         self.reward(judged.map_err(|error| GraderError::new(error.to_string()))?)

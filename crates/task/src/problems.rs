@@ -4,12 +4,14 @@
 //! Data sets are read or made, the prompts to hold out are drawn once and recorded in the run's
 //! folder, and whatever is measured is taken out of what is trained on.
 //!
-//! Not here: the prompts as a model reads them (`prompts.rs`).
+//! Not here: the verifiers of the data sets (`problems/verifiers.rs`); the prompts as a model reads them
+//! (`prompts.rs`).
+
+mod verifiers;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use scalerl_recipe::{DataSource, Dataset, Recipe};
 use thiserror::Error;
@@ -19,8 +21,10 @@ use crate::data::{
     read_problems, seeds, without_measured,
 };
 use crate::problem::Problem;
+use crate::process_pool::VerifierLog;
 use crate::synthetic::{Synthetic, SyntheticError};
-use crate::verifier::{self, Verifier, VerifierError};
+use crate::verifier::{Resources, VerifierError};
+use crate::verifier_files::VerifierFiles;
 use crate::worker::VerifierPool;
 
 /// The prompts set apart, by the name the recipe gives them.
@@ -88,13 +92,20 @@ pub struct ProblemsRecord {
     split: Option<HeldOut>,
     /// Of everything that was read.
     fingerprints: Fingerprints,
+    /// What verifiers run.
+    files: VerifierFiles,
+    /// What they print.
+    log: VerifierLog,
 }
 
 /// Beside the record of what is held out.
 const FINGERPRINTS: &str = "problems.fingerprints";
+const VERIFIER_FILES: &str = "verifier_files.json";
+const VERIFIER_LOG: &str = "verifier.log";
 
 impl ProblemsRecord {
-    /// Writes what `path` and its neighbour do not hold yet.
+    /// Writes what `path` and its neighbours do not hold yet; what verifiers print goes there too from
+    /// now on.
     pub fn save(&self, path: &Path) -> Result<(), ProblemsError> {
         let fingerprints = path.with_file_name(FINGERPRINTS);
         if !fingerprints.exists() {
@@ -103,6 +114,11 @@ impl ProblemsRecord {
         if let Some(split) = self.split.as_ref().filter(|_| !path.exists()) {
             split.save(path)?;
         }
+        let files = path.with_file_name(VERIFIER_FILES);
+        if !files.exists() {
+            self.files.save(&files)?;
+        }
+        self.log.keep_at(&path.with_file_name(VERIFIER_LOG));
         Ok(())
     }
 }
@@ -142,9 +158,14 @@ impl Problems {
             let measured = evaluation.iter().map(|(_, problems)| problems.len()).sum();
             return Err(ProblemsError::NothingLeft { read, measured });
         }
-        let verifiers = verifiers(recipe, workers)?;
+        let resources =
+            verifiers::resources(recipe, &record.with_file_name(VERIFIER_FILES), workers)?;
+        let verifiers = verifiers::start(recipe, &resources)?;
+        let measured = evaluation.iter().flat_map(|(_, problems)| problems);
+        verifiers::check(&verifiers, training.iter().chain(measured))?;
         let pool = by_dataset(&task.datasets, training)?;
-        let record = ProblemsRecord { split, fingerprints };
+        let Resources { files, log, .. } = resources;
+        let record = ProblemsRecord { split, fingerprints, files, log };
         Ok(Self { pool, evaluation, verifiers, duplicates, record })
     }
 
@@ -152,7 +173,12 @@ impl Problems {
     #[cfg(test)]
     pub(crate) fn of_pool(pool: Pool) -> Self {
         let (evaluation, verifiers) = (Vec::new(), BTreeMap::new());
-        let record = ProblemsRecord { split: None, fingerprints: Fingerprints::of([]) };
+        let record = ProblemsRecord {
+            split: None,
+            fingerprints: Fingerprints::of([]),
+            files: VerifierFiles::default(),
+            log: VerifierLog::default(),
+        };
         Self { pool, evaluation, verifiers, duplicates: 0, record }
     }
 }
@@ -235,31 +261,14 @@ pub fn problems_of(dataset: &Dataset, recipe: &Recipe) -> Result<Vec<Problem>, P
     }
 }
 
-fn verifiers(
-    recipe: &Recipe,
-    workers: usize,
-) -> Result<BTreeMap<String, Arc<VerifierPool>>, ProblemsError> {
-    let deadline = Duration::from_secs_f64(recipe.task.verifier_timeout_s);
-    let mut verifiers = BTreeMap::new();
-    for dataset in recipe.task.datasets.iter().chain(&recipe.evaluation.datasets) {
-        let built = match (&dataset.verifier, Synthetic::of_source(&dataset.source)) {
-            (None, Some(task)) => Ok(Box::new(task) as Box<dyn Verifier>),
-            (own, _) => verifier::build(own.as_ref().unwrap_or(&recipe.task.verifier), deadline),
-        };
-        let built = built
-            .map_err(|source| ProblemsError::Verifier { name: dataset.name.clone(), source })?;
-        let pool = VerifierPool::new(built, workers, deadline);
-        verifiers.insert(dataset.name.clone(), Arc::new(pool));
-    }
-    Ok(verifiers)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::answer::Answer;
     use crate::outcome::Outcome;
+    use crate::verifier;
     use scalerl_recipe::Source;
+    use std::time::Duration;
 
     fn load(text: &str, folder: &Path) -> Result<Problems, ProblemsError> {
         let source = Source::Text { name: "test".into(), text: text.into() };
@@ -367,7 +376,9 @@ mod tests {
             let text = format!("[task]\nverifier = {{ type = \"math\"{keys} }}\n");
             let source = Source::Text { name: "test".into(), text };
             let recipe = Recipe::load(&[source], &[]).unwrap();
-            let judge = verifier::build(&recipe.task.verifier, Duration::from_secs(5)).unwrap();
+            let choice = &recipe.task.verifier;
+            let resources = Resources::of_one(choice, Duration::from_secs(5)).unwrap();
+            let judge = verifier::build(choice, &resources).unwrap();
             let answer = Answer::cut(&recipe.format, "</think>\\boxed{56 + 52 + 72 + 48}");
             judge.verify(&Problem::with_answer("228"), &answer)
         };

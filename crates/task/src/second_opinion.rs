@@ -1,23 +1,18 @@
 //! Math-Verify as a second opinion, for what the native grader cannot decide.
 //!
-//! A pool of Python processes that read one JSON line per comparison and write one back.
-//! Math-Verify works only on the main thread of a process and can hang in SymPy; so each process
+//! A pool of Python processes (`process_pool/`) that read one JSON line per comparison and write one
+//! back. Math-Verify works only on the main thread of a process and can hang in SymPy; so each process
 //! has one thread, its own alarm is off, and a process that does not answer in time is killed and
 //! started anew. Its failures are errors, never wrong answers. It inherits nothing but its standard
 //! streams: it reads what a model wrote.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Condvar, Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::outcome::Outcome;
-use crate::spawn::{Child, Spawn};
+use crate::process_pool::{PoolOptions, ProcessPool};
 use crate::verifier::{LONGEST_S, VerifierError};
 use crate::verify::math::{MatchType, MathOptions};
 
@@ -65,32 +60,17 @@ for line in sys.stdin:
             "read": bool(gold)}
     except Exception as error:
         reply = {"error": type(error).__name__ + ": " + str(error)[:200]}
-    out.write(json.dumps(reply) + "\n")
+    out.write(json.dumps({"id": job["id"], **reply}) + "\n")
     out.flush()
 "#;
 
 /// Time for Python to start and import SymPy.
 const START: Duration = Duration::from_mins(1);
 
-/// Most bytes of one reply.
-const MOST_REPLY: u64 = 1 << 20;
-
-/// Dropped, it is killed with its group.
-struct Process {
-    _child: Child,
-    /// Lines to a writer thread, so that a process that does not read cannot block us.
-    requests: Sender<String>,
-    /// Lines from a reader thread. Both end with the process.
-    replies: Receiver<String>,
-}
-
 /// A pool of Math-Verify processes.
 pub struct SecondOpinion {
-    options: SecondOpinionOptions,
+    pool: ProcessPool,
     version: String,
-    /// Idle processes and how many exist; `returned` wakes a caller that waits for one.
-    idle: Mutex<(Vec<Process>, usize)>,
-    returned: Condvar,
 }
 
 impl SecondOpinion {
@@ -100,14 +80,24 @@ impl SecondOpinion {
             let problem = format!("{} s is no time to wait", options.timeout_s);
             return Err(VerifierError::BadOption { key: "second_opinion.timeout_s", problem });
         }
-        let (process, version) =
-            start(&options.python).map_err(|problem| VerifierError::NoSecondOpinion { problem })?;
-        Ok(Self {
-            options,
-            version,
-            idle: Mutex::new((vec![process], 1)),
-            returned: Condvar::new(),
-        })
+        let python = options.python;
+        let missing = VerifierError::NoSecondOpinion {
+            problem: format!("`import math_verify` fails in {python}"),
+        };
+        let pool = ProcessPool::try_new(PoolOptions {
+            name: "Math-Verify".to_owned(),
+            command: vec![python, "-u".to_owned(), "-c".to_owned(), SERVER.to_owned()],
+            setup: None,
+            start: Some(START),
+            time: Duration::from_secs_f64(options.timeout_s),
+            processes: options.processes,
+            log: None,
+        });
+        let Ok(pool) = pool else { return Err(missing) };
+        let Some(version) = pool.hello()["ready"].as_str().map(str::to_owned) else {
+            return Err(missing);
+        };
+        Ok(Self { pool, version })
     }
 
     /// Math-Verify's version.
@@ -117,53 +107,16 @@ impl SecondOpinion {
 
     /// Math-Verify's verdict.
     pub fn compare(&self, gold: &str, pred: &str, options: &MathOptions) -> Outcome {
-        let mut process = match self.take() {
-            Ok(process) => process,
-            Err(problem) => return Outcome::error(problem),
-        };
-        let reply = ask(&mut process, &request(gold, pred, options), self.options.timeout_s);
-        let mut state = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let outcome = match reply {
-            Ok(reply) => {
-                state.0.push(process);
-                judge(&reply)
-            }
-            Err(problem) => {
-                // Killed by its drop; the next caller starts another.
-                state.1 -= 1;
-                drop(state);
-                drop(process);
-                Outcome::error(problem)
-            }
-        };
-        self.returned.notify_one();
-        outcome
-    }
-
-    fn take(&self) -> Result<Process, String> {
-        let mut state = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            if let Some(process) = state.0.pop() {
-                return Ok(process);
-            }
-            if state.1 < self.options.processes.max(1) {
-                state.1 += 1;
-                drop(state);
-                let started = start(&self.options.python);
-                if started.is_err() {
-                    self.idle.lock().unwrap_or_else(PoisonError::into_inner).1 -= 1;
-                    self.returned.notify_one();
-                }
-                return started.map(|(process, _)| process);
-            }
-            state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner);
+        match self.pool.ask(request(gold, pred, options)) {
+            Ok(reply) => judge(&reply),
+            Err(problem) => Outcome::error(problem),
         }
     }
 }
 
 /// Without match types the native grader takes a bare gold answer whole; Math-Verify wants
 /// LaTeX marked as such.
-fn request(gold: &str, pred: &str, options: &MathOptions) -> String {
+fn request(gold: &str, pred: &str, options: &MathOptions) -> Map<String, Value> {
     let types = &options.match_types;
     let is_free = types.is_empty();
     let names = if is_free { &[MatchType::Latex, MatchType::Expr][..] } else { types };
@@ -174,12 +127,15 @@ fn request(gold: &str, pred: &str, options: &MathOptions) -> String {
             && !text.contains("\\boxed");
         if is_bare { format!("${text}$") } else { text.to_owned() }
     };
-    json!({
-        "gold": marked(gold), "pred": marked(pred), "match_types": names,
-        "precision": options.precision, "strict": options.strict,
-        "allow_set_relation_comp": options.allow_set_relation_comp,
-    })
-    .to_string()
+    let question = [
+        ("gold", json!(marked(gold))),
+        ("pred", json!(marked(pred))),
+        ("match_types", json!(names)),
+        ("precision", json!(options.precision)),
+        ("strict", json!(options.strict)),
+        ("allow_set_relation_comp", json!(options.allow_set_relation_comp)),
+    ];
+    question.map(|(key, value)| (key.to_owned(), value)).into_iter().collect()
 }
 
 fn judge(reply: &Value) -> Outcome {
@@ -192,61 +148,6 @@ fn judge(reply: &Value) -> Outcome {
         (Some(false), _) => Outcome::undecided("Math-Verify cannot read the gold answer"),
         (None, _) => Outcome::error("Math-Verify's reply has no verdict"),
     }
-}
-
-fn start(python: &str) -> Result<(Process, String), String> {
-    let cannot = |error: io::Error| format!("{python} cannot be started: {error}");
-    let (stdin, input) = io::pipe().map_err(cannot)?;
-    let (output, stdout) = io::pipe().map_err(cannot)?;
-    let nowhere = File::options().write(true).open("/dev/null").map_err(cannot)?;
-    let mut server = Spawn::new(python);
-    server.args(["-u", "-c", SERVER]);
-    let child = server.start([stdin.into(), stdout.into(), nowhere.into()]).map_err(cannot)?;
-    let process = Process { _child: child, requests: writer(input), replies: reader(output) };
-    let hello = process.replies.recv_timeout(START).ok();
-    let hello = hello.and_then(|line| serde_json::from_str::<Value>(&line).ok());
-    match hello.as_ref().and_then(|hello| hello["ready"].as_str()) {
-        Some(version) => Ok((process, version.to_owned())),
-        None => Err(format!("`import math_verify` fails in {python}")),
-    }
-}
-
-/// Ends when the process does, or with its last request.
-fn writer(mut input: impl Write + Send + 'static) -> Sender<String> {
-    let (sender, requests) = channel::<String>();
-    thread::spawn(move || {
-        for request in requests {
-            if writeln!(input, "{request}").and_then(|()| input.flush()).is_err() {
-                break;
-            }
-        }
-    });
-    sender
-}
-
-/// Ends when the process does, or with a reply that is too long.
-fn reader(output: impl Read + Send + 'static) -> Receiver<String> {
-    let (sender, replies) = channel();
-    thread::spawn(move || {
-        let mut output = BufReader::new(output);
-        let mut line = String::new();
-        while output.by_ref().take(MOST_REPLY).read_line(&mut line).is_ok()
-            && line.ends_with('\n')
-            && sender.send(std::mem::take(&mut line)).is_ok()
-        {}
-    });
-    replies
-}
-
-fn ask(process: &mut Process, request: &str, timeout_s: f64) -> Result<Value, String> {
-    let ended = || "Math-Verify's process has ended".to_owned();
-    process.requests.send(request.to_owned()).map_err(|_| ended())?;
-    let timeout = Duration::from_secs_f64(timeout_s);
-    let line = process.replies.recv_timeout(timeout).map_err(|problem| match problem {
-        RecvTimeoutError::Timeout => format!("Math-Verify gave no verdict within {timeout_s} s"),
-        RecvTimeoutError::Disconnected => ended(),
-    })?;
-    serde_json::from_str(&line).map_err(|error| format!("Math-Verify's reply is broken: {error}"))
 }
 
 #[cfg(test)]
@@ -294,9 +195,9 @@ mod tests {
     fn a_process_that_neither_reads_nor_answers_is_given_up() {
         let long = "x".repeat(1 << 20);
         for (script, said) in [
-            ("sleep 30", "no verdict within"),
+            ("sleep 30", "no answer within"),
             ("exit 0", "has ended"),
-            ("head -c 3000000 /dev/zero; sleep 30", "has ended"),
+            ("head -c 30000000 /dev/zero; sleep 30", "has ended"),
             ("head -c 10 >/dev/null; echo nonsense; sleep 30", "broken"),
         ] {
             let (_folder, pool) = pool_of(&format!("echo '{{\"ready\": \"1\"}}'; {script}"), 1.0);

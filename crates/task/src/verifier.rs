@@ -11,13 +11,17 @@ use thiserror::Error;
 use crate::answer::Answer;
 use crate::outcome::Outcome;
 use crate::problem::Problem;
+use crate::process_pool::VerifierLog;
 use crate::second_opinion::SecondOpinionOptions;
+use crate::verifier_files::VerifierFiles;
 use crate::verify::code::{CodeOptions, CodeVerifier, UNSANDBOXED_CONSENT};
 use crate::verify::countdown::CountdownVerifier;
 use crate::verify::exact::ExactVerifier;
 use crate::verify::math::{MathOptions, MathVerifier, MathWithSecondOpinion};
-use crate::verify::program::{ProgramOptions, ProgramVerifier};
+use crate::verify::program::{Kept, ProgramOptions, ProgramVerifier};
+use crate::verify::python::{PythonOptions, PythonVerifier};
 use crate::verify::regex::RegexVerifier;
+use crate::verify::scores::Scores;
 
 /// Seconds beyond which no limit of a verifier can be meant.
 pub(crate) const LONGEST_S: f64 = 1e6;
@@ -33,6 +37,16 @@ pub trait Verifier: Send + Sync {
     /// outlives them has failed.
     fn longest(&self) -> Option<Duration> {
         None
+    }
+
+    /// How many verdicts it can work on at once, where other things than threads of ours limit that.
+    fn at_once(&self) -> Option<usize> {
+        None
+    }
+
+    /// Refuses a problem that it could not judge, whatever the answer.
+    fn check(&self, _problem: &Problem) -> Result<(), VerifierError> {
+        Ok(())
     }
 
     /// Whether it wants to see completions without an answer too; the others are wrong without it.
@@ -61,6 +75,9 @@ pub enum VerifierError {
     /// Python or Math-Verify is missing.
     #[error("no second opinion: {problem}")]
     NoSecondOpinion { problem: String },
+    /// The file of a `python` verifier, its function or its interpreter cannot be used.
+    #[error("verifier.{key}: {problem}")]
+    BadReward { key: &'static str, problem: String },
     /// A number that makes no sense.
     #[error("verifier.{key}: {problem}")]
     BadOption { key: &'static str, problem: String },
@@ -87,15 +104,53 @@ impl VerifierError {
             Self::NoSecondOpinion { .. } => {
                 "pip install math-verify, and name that interpreter in `python` (--python)"
             }
+            Self::BadReward { key: "python", .. } => {
+                "name an interpreter on PATH, or that of a virtual environment: \
+                 python = \"venv/bin/python\""
+            }
+            Self::BadReward { key: "file", .. } => {
+                "the path counts from where scalerl is started; packages that the file imports must \
+                 be installed for the interpreter in `python`"
+            }
+            Self::BadReward { .. } => {
+                "function = \"name\" chooses one; what a reward function looks like is in \
+                 docs/rewards.md"
+            }
             Self::BadOption { .. } => "docs/recipe-reference.md has every option",
         }
     }
 }
 
+/// What verifiers share, and what they need from the run.
+#[derive(Debug, Clone)]
+pub struct Resources {
+    /// How long a verdict may take.
+    pub deadline: Duration,
+    /// Processes of a verifier that keeps some, where the recipe does not say.
+    pub workers: usize,
+    /// The texts of files that verifiers run.
+    pub files: VerifierFiles,
+    /// Where what they print goes.
+    pub log: VerifierLog,
+}
+
+impl Resources {
+    /// Of one verifier with one worker, outside of a run.
+    pub fn of_one(choice: &Choice, deadline: Duration) -> Result<Self, VerifierError> {
+        let mut files = VerifierFiles::default();
+        files.add(choice)?;
+        Ok(Self { deadline, workers: 1, files, log: VerifierLog::default() })
+    }
+
+    fn processes(&self, wanted: Option<u32>) -> usize {
+        wanted.map_or(self.workers, |workers| workers as usize)
+    }
+}
+
 /// Builds the verifier a recipe chooses; what it needs from the machine is checked here, not at the
-/// first answer. `deadline` is how long a verdict may take.
-pub fn build(choice: &Choice, deadline: Duration) -> Result<Box<dyn Verifier>, VerifierError> {
-    let timeout_s = deadline.as_secs_f64();
+/// first answer.
+pub fn build(choice: &Choice, resources: &Resources) -> Result<Box<dyn Verifier>, VerifierError> {
+    let timeout_s = resources.deadline.as_secs_f64();
     Ok(match choice {
         Choice::Math { precision, strict, evaluated, second_opinion } => {
             let mut options = MathOptions::default();
@@ -120,15 +175,40 @@ pub fn build(choice: &Choice, deadline: Duration) -> Result<Box<dyn Verifier>, V
             target: target.clone(),
             use_all: *use_all,
         }),
-        Choice::Program { command, url, min_score, max_score, pass_score } => {
+        Choice::Program { command, keep_alive, workers, url, min_score, max_score, pass_score } => {
             Box::new(ProgramVerifier::try_new(ProgramOptions {
                 command: command.clone(),
+                kept: keep_alive.then(|| Kept {
+                    processes: resources.processes(*workers),
+                    log: resources.log.clone(),
+                }),
                 url: url.clone().unwrap_or_default(),
                 timeout_s,
-                scores: (*min_score, *max_score),
-                pass_score: *pass_score,
+                scores: Scores { range: (*min_score, *max_score), pass: *pass_score },
             })?)
         }
+        Choice::Python {
+            file,
+            function,
+            python,
+            workers,
+            batch_size,
+            time_s,
+            start_s,
+            min_score,
+            max_score,
+            pass_score,
+        } => Box::new(PythonVerifier::try_new(PythonOptions {
+            file: resources.files.get(file)?,
+            function: function.clone(),
+            python: python.clone(),
+            processes: resources.processes(*workers),
+            batch_size: *batch_size as usize,
+            time: Duration::from_secs_f64(time_s.unwrap_or(timeout_s)),
+            start: Duration::from_secs_f64(*start_s),
+            scores: Scores { range: (*min_score, *max_score), pass: *pass_score },
+            log: resources.log.clone(),
+        })?),
         Choice::Code {
             tests,
             allow_without_sandbox,

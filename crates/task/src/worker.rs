@@ -76,11 +76,12 @@ const GRACE: Duration = Duration::from_secs(2);
 pub struct VerifierPool {
     shared: Arc<Shared>,
     deadline: Duration,
+    at_once: usize,
 }
 
 impl VerifierPool {
-    /// Starts `workers` threads (at least one). The deadline of a verifier with limits of its own
-    /// comes after them, if need be later than `deadline`.
+    /// Starts `workers` threads (at least one), or as many as the verifier can use. The deadline of a
+    /// verifier with limits of its own comes after them, if need be later than `deadline`.
     pub fn new(verifier: Box<dyn Verifier>, workers: usize, deadline: Duration) -> Self {
         let own = verifier.longest().map_or(Duration::ZERO, |longest| longest + GRACE);
         let deadline = deadline.max(own);
@@ -90,10 +91,21 @@ impl VerifierPool {
             returned: Condvar::new(),
             counts: Counts::default(),
         });
-        for _ in 0..workers.max(1) {
+        let at_once = shared.verifier.at_once().unwrap_or(workers).max(1);
+        for _ in 0..at_once {
             give_back(&shared, start_worker(&shared));
         }
-        Self { shared, deadline }
+        Self { shared, deadline, at_once }
+    }
+
+    /// Verdicts it works on at once.
+    pub fn at_once(&self) -> usize {
+        self.at_once
+    }
+
+    /// The verifier itself.
+    pub(crate) fn verifier(&self) -> &dyn Verifier {
+        &*self.shared.verifier
     }
 
     /// Judges one completion, within the deadline once a worker is free. One without an answer is

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use scalerl_recipe::{Format, Recipe, Source, Verifier};
-use scalerl_task::{Answer, Outcome, Problem, VerifierPool, verifier};
+use scalerl_task::{Answer, Problem, VerifierPool, verifier};
 use serde_json::json;
 
 /// A verifier, and the text of a right and of a wrong answer.
@@ -25,7 +25,7 @@ struct Case {
     wrong: &'static str,
 }
 
-const CASES: [Case; 6] = [
+const CASES: [Case; 7] = [
     Case { name: "math", recipe: "\"math\"", right: "3", wrong: "4" },
     Case { name: "exact", recipe: "\"exact\"", right: "3", wrong: "4" },
     Case {
@@ -39,6 +39,12 @@ const CASES: [Case; 6] = [
         name: "program",
         recipe: r#"{ type = "program", command = ["sh", "-c", """
             grep -q '"completion":"3"' && echo '{"correct":true}' || echo '{"correct":false}'"""] }"#,
+        right: "3",
+        wrong: "4",
+    },
+    Case {
+        name: "python",
+        recipe: r#"{ type = "python", file = "testdata/same_text.py" }"#,
         right: "3",
         wrong: "4",
     },
@@ -71,7 +77,8 @@ fn format(text: &str) -> Format {
 fn judge_of(case: &Case) -> Option<VerifierPool> {
     let choice = recipe(&format!("[task]\nverifier = {}\n", case.recipe)).task.verifier;
     let deadline = Duration::from_secs(20);
-    match verifier::build(&choice, deadline) {
+    let resources = verifier::Resources::of_one(&choice, deadline).unwrap();
+    match verifier::build(&choice, &resources) {
         Ok(built) => Some(VerifierPool::new(built, 1, deadline)),
         Err(problem) => {
             assert!(
@@ -101,7 +108,7 @@ fn every_verifier_judges_what_the_format_cuts_out() {
     for case in &CASES {
         let Some(judge) = judge_of(case) else { continue };
         let verdict = |format: &Format, completion: &str| {
-            judge.verify(problem(), Answer::cut(format, completion))
+            judge.verify(problem(), Answer::cut(format, completion)).word()
         };
         for (text, before, after) in FORMATS {
             let format = format(text);
@@ -111,12 +118,12 @@ fn every_verifier_judges_what_the_format_cuts_out() {
                 format!("{thought}{before}{last}{after}")
             };
             let right = write(case.wrong, case.right);
-            assert_eq!(verdict(&format, &right), Outcome::Correct, "{name}: {right:?}");
+            assert_eq!(verdict(&format, &right), "equal", "{name}: {right:?}");
             let wrong = write(case.right, case.wrong);
-            assert_eq!(verdict(&format, &wrong), Outcome::Incorrect, "{name}: {wrong:?}");
+            assert_eq!(verdict(&format, &wrong), "different", "{name}: {wrong:?}");
             if !before.is_empty() {
                 let unmarked = case.right;
-                assert_eq!(verdict(&format, unmarked), Outcome::Incorrect, "{name}: {unmarked:?}");
+                assert_eq!(verdict(&format, unmarked), "different", "{name}: {unmarked:?}");
             }
         }
     }

@@ -36,7 +36,6 @@ use super::cluster::watch::{Others, Watch};
 use super::cluster::{Lead, rank_deadlines, remote, session_name};
 use super::environment::{now, threads};
 use super::live;
-use super::material;
 use super::policy::Policy;
 use super::rendering::Renderer;
 use super::servers::Servers;
@@ -302,7 +301,7 @@ async fn engage<G: Generator, T: Trainer>(
         evaluation_sets,
         devices,
         generator_flops_per_token: forward_flops(&policy.config()?, one_token),
-        verdicts_at_once: material::judges(),
+        verdicts_at_once: grader.verdicts_at_once(),
         deadlines: Deadlines::default(),
         now: now(),
         history: history.into(),

@@ -225,19 +225,21 @@ impl Live {
     }
 }
 
-/// Verifier failures so far, by reason: hundreds of the same would hide the rest of the run.
+/// Verifier failures so far, by the first line of their reason: hundreds of the same would hide the
+/// rest of the run. Further lines are a traceback, whose last one may quote the completion.
 #[derive(Default)]
 struct VerifierFailures(BTreeMap<String, u64>);
 
 impl VerifierFailures {
     /// What one more failure is worth saying: the first of a reason, the 10th, the 100th and so on.
     fn line(&mut self, reason: &str) -> Option<String> {
-        let count = self.0.entry(reason.to_owned()).or_default();
+        let first = reason.lines().next().unwrap_or_default();
+        let count = self.0.entry(first.to_owned()).or_default();
         *count += 1;
         if *count == 1 {
             return Some(format!("verifier failed: {reason} (the report counts further ones)"));
         }
-        is_round(*count).then(|| format!("verifier failed {count} times: {reason}"))
+        is_round(*count).then(|| format!("verifier failed {count} times: {first}"))
     }
 }
 
@@ -320,5 +322,15 @@ mod tests {
         assert_eq!(lines, expected);
         assert!(failures.line("timed out").is_some(), "each reason by itself");
         assert_eq!(failures.line("timed out"), None);
+    }
+
+    #[test]
+    fn a_traceback_is_told_once_whatever_its_last_line_quotes() {
+        let mut failures = VerifierFailures::default();
+        let reason = |text: &str| format!("line 3 raised ValueError\nTraceback …\n{text}");
+        assert!(failures.line(&reason("'one'")).unwrap().contains("'one'"));
+        let lines: Vec<String> =
+            (2..=10).filter_map(|n| failures.line(&reason(&n.to_string()))).collect();
+        assert_eq!(lines, ["verifier failed 10 times: line 3 raised ValueError"]);
     }
 }

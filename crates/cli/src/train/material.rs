@@ -12,8 +12,8 @@ use crate::failure::BadInput;
 use crate::train::environment::threads;
 use crate::train::rendering::Renderer;
 
-/// Threads that judge, and verdicts at once.
-pub(crate) fn judges() -> usize {
+/// Threads that judge, and processes of judges that keep some.
+fn judges() -> usize {
     threads().clamp(1, 16)
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use scalerl_curve::Provenance;
-use scalerl_recipe::{LengthControl, Recipe};
+use scalerl_recipe::{LengthControl, Recipe, Verifier};
 use scalerl_rollout::EvaluationSet;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -93,7 +93,8 @@ fn evaluation(recipe: &Recipe, set: &EvaluationSet) -> Result<String> {
     };
     let own_judges = recipe.task.datasets.iter().chain(&evaluation.datasets);
     let own_judges: Vec<_> = own_judges.map(|dataset| &dataset.verifier).collect();
-    let how = json!({
+    let choices = own_judges.iter().copied().flatten().chain([&recipe.task.verifier]);
+    let mut how = json!({
         "temperature": evaluation.temperature,
         "top_p": evaluation.top_p,
         "thinking": sampling.max_thinking_tokens,
@@ -103,6 +104,13 @@ fn evaluation(recipe: &Recipe, set: &EvaluationSet) -> Result<String> {
         "judge": recipe.task.verifier,
         "own_judges": own_judges,
     });
+    for choice in choices {
+        // Another text under the same name is another judge.
+        if let Verifier::Python { file, .. } = choice {
+            let text = std::fs::read_to_string(file).with_context(|| file.clone())?;
+            how["files"][file] = text.into();
+        }
+    }
     let mut hasher = Sha256::new();
     hasher.update(serde_json::to_vec(&how)?);
     for prompt in &set.prompts {
@@ -150,6 +158,19 @@ mod tests {
         assert_ne!(hash(&[], &["2 + 3?"]), usual);
         assert_ne!(hash(&["evaluation.temperature=0.5"], &["2 + 2?"]), usual);
         assert_ne!(hash(&["sampling.max_answer_tokens=77"], &["2 + 2?"]), usual);
+    }
+
+    #[test]
+    fn another_reward_in_the_same_file_is_another_evaluation() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("reward.py");
+        let set = format!("task.verifier={{type=\"python\",file=\"{}\"}}", file.display());
+        let hash = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            hash(&[&set], &["2 + 2?"])
+        };
+        assert_ne!(hash("score = 1"), hash("score = 2"));
+        assert_eq!(hash("score = 1"), hash("score = 1"));
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod killing;
 mod learning;
 mod old_run;
 mod refusing;
+mod rewards;
 #[path = "../../../engine/tests/spoil/mod.rs"]
 mod spoil;
 mod stopping;

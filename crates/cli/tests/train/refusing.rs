@@ -14,8 +14,10 @@ fn what_cannot_work_is_refused_before_anything_is_spent() {
                    verifier={type=\"program\",command=[\"./no/such/scorer.py\"]}}]";
     let pattern = "task.datasets=[{name=\"chain\",source={type=\"chain\",count=300},\
                    verifier={type=\"regex\",pattern=\"(\"}}]";
+    let reward = "task.datasets=[{name=\"chain\",source={type=\"chain\",count=300},\
+                  verifier={type=\"python\",file=\"./no/such/reward.py\"}}]";
     let no_end = ["scalerl", "--set", "model.path=\"somewhere\""];
-    let cases: [(&[&str], &[&str]); 9] = [
+    let cases: [(&[&str], &[&str]); 10] = [
         (&no_end, &["no end", "budget.steps"]),
         (&["scalerl", "--set", "budget.steps=1"], &["task.datasets", "[[task.datasets]]"]),
         (
@@ -35,6 +37,10 @@ fn what_cannot_work_is_refused_before_anything_is_spent() {
         ),
         (&["scalerl", "small.toml", "--set", missing], &["no/such/file.jsonl", "hint:"]),
         (&["scalerl", "small.toml", "--set", program], &["./no/such/scorer.py", "chmod +x"]),
+        (
+            &["scalerl", "small.toml", "--set", reward],
+            &["chain", "verifier.file", "./no/such/reward.py", "hint:"],
+        ),
         (&["scalerl", "small.toml", "--set", pattern], &["chain", "pattern", "hint:"]),
         (&["scalerl", "small.toml", "--set", "task.held_out=5000"], &["5000", "hint:"]),
         (&["no-such-recipe"], &["no-such-recipe", "hint:"]),

@@ -10,14 +10,27 @@ pub(super) fn check_verifier(
     layers: &Node,
 ) -> Result<(), RecipeError> {
     match verifier {
-        Verifier::Program { command, url, min_score, max_score, pass_score } => {
+        Verifier::Program {
+            command,
+            keep_alive,
+            workers,
+            url,
+            min_score,
+            max_score,
+            pass_score,
+        } => {
             scores_tell_right_from_wrong(place, key, (*min_score, *max_score), *pass_score)?;
-            check_program(command, url.as_ref(), place, key)
+            check_program(command, url.as_ref(), place, key)?;
+            check_keep_alive(*keep_alive, url.is_some(), workers.is_some(), place, key)
+        }
+        Verifier::Python { time_s, min_score, max_score, pass_score, .. } => {
+            scores_tell_right_from_wrong(place, key, (*min_score, *max_score), *pass_score)?;
+            let verdict = Time::of_a_verdict(recipe, layers);
+            let call = time_s.map(|s| Time::new(format!("{key}.time_s"), s, place.clone()));
+            call.map_or(Ok(()), |call| call.fits_into(&verdict))
         }
         Verifier::Code { time_per_test_s, time_s, .. } => {
-            let verdict = "task.verifier_timeout_s";
-            let verdict =
-                Time::new(verdict, recipe.task.verifier_timeout_s, layers.place_of(verdict));
+            let verdict = Time::of_a_verdict(recipe, layers);
             let test = Time::new(format!("{key}.time_per_test_s"), *time_per_test_s, place.clone());
             let whole = time_s.map(|s| Time::new(format!("{key}.time_s"), s, place.clone()));
             match whole {
@@ -39,6 +52,11 @@ struct Time {
 impl Time {
     fn new(key: impl Into<String>, seconds: f64, place: Origin) -> Self {
         Self { key: key.into(), seconds, place }
+    }
+
+    fn of_a_verdict(recipe: &Recipe, layers: &Node) -> Self {
+        let key = "task.verifier_timeout_s";
+        Self::new(key, recipe.task.verifier_timeout_s, layers.place_of(key))
     }
 
     /// A test has its time within its program's, and a program within the verdict's.
@@ -76,6 +94,37 @@ fn check_program(
         reason: reason.into(),
         remedy: "command = [\"./score.py\"] or url = \"http://127.0.0.1:8000/score\"".into(),
     })
+}
+
+/// Only a command can be kept alive, and only one that is has workers.
+fn check_keep_alive(
+    is_kept: bool,
+    has_url: bool,
+    has_workers: bool,
+    place: &Origin,
+    key: &str,
+) -> Result<(), RecipeError> {
+    let conflict = |first: &str, second: &str, reason: &'static str, remedy: &'static str| {
+        Err(RecipeError::Conflict {
+            place: place.clone(),
+            key: format!("{key}.{first}"),
+            other: format!("{key}.{second}"),
+            reason: reason.into(),
+            remedy: remedy.into(),
+        })
+    };
+    match (is_kept, has_url, has_workers) {
+        (true, true, _) => {
+            conflict("keep_alive", "url", "a service is not started here", "leave one of them out")
+        }
+        (false, _, true) => conflict(
+            "workers",
+            "keep_alive",
+            "a command that is started for every completion has no workers",
+            "keep_alive = true, or leave workers out",
+        ),
+        _ => Ok(()),
+    }
 }
 
 /// A pass mark that every score or none reaches would make pass rates say nothing.

@@ -6,6 +6,9 @@ use crate::{
     setting::Rule,
 };
 
+/// Processes that judge at once, each with an interpreter in memory.
+const MOST_WORKERS: f64 = 256.0;
+
 section! {
     /// What the model is asked, and how its answers are judged.
     pub struct Task {
@@ -194,10 +197,42 @@ choice! {
             /// passes all of them either way.
             partial_credit: bool = false;
         },
+        /// A Python function of yours that scores, in processes that are kept alive. TRL's reward
+        /// functions and verl's `compute_score` are taken as they are. It is not sandboxed.
+        "python" Python {
+            /// The file, from where scalerl is started. The run keeps its text: a change under a live
+            /// run changes nothing, and a resume with another text is refused.
+            file: String = String::new(), Rule::NotEmpty;
+            /// The function in it; its parameters say how it is called.
+            function: String = "score".into(), Rule::NotEmpty;
+            /// The interpreter, such as that of a virtual environment (`venv/bin/python`).
+            python: String = "python3".into(), Rule::NotEmpty;
+            /// Processes at once. Unset: one for each CPU thread, at most 16.
+            workers: Option<u32> = None, Rule::Between(1.0, MOST_WORKERS);
+            /// Most completions in one call, for functions that take several.
+            batch_size: u32 = 64, Rule::Between(1.0, 4096.0);
+            /// Seconds one call may take; then the process is killed and started anew. Unset:
+            /// `task.verifier_timeout_s`.
+            time_s: Option<f64> = None, Rule::AboveUpTo(0.0, LONGEST_S);
+            /// Seconds a process may take to start and to import the file.
+            start_s: f64 = 120.0, Rule::AboveUpTo(0.0, LONGEST_S);
+            /// Smallest score it gives. A score outside its range is an error of the verifier.
+            min_score: f64 = 0.0;
+            /// Largest score it gives.
+            max_score: f64 = 1.0;
+            /// Score from which an answer counts as right in pass rates and in the curriculum. The
+            /// reward is the score itself.
+            pass_score: f64 = 0.5;
+        },
         /// An executable or a service of yours that scores: one of the two keys.
         "program" Program {
             /// Program and arguments; it reads a JSON line and writes a score.
             command: Vec<String> = Vec::new();
+            /// Whether the command is started once and asked again and again: a JSON line in, a JSON
+            /// line out with the same `id`. Otherwise it is started for every completion.
+            keep_alive: bool = false;
+            /// Processes at once, with `keep_alive`. Unset: one for each CPU thread, at most 16.
+            workers: Option<u32> = None, Rule::Between(1.0, MOST_WORKERS);
             /// Address that takes a JSON object by POST and answers with a score.
             url: Option<String> = None, Rule::NotEmpty;
             /// Smallest score it gives. A score outside its range is an error of the verifier.

@@ -5,7 +5,7 @@
 //! second half of a curve another experiment. A fingerprint is 64 bits of FNV-1a: it finds changes, and
 //! nobody has a reason to forge one.
 //!
-//! Not here: files of verifiers that are programs; the recipe, which a resume may not change.
+//! Not here: files that verifiers run (`verifier_files.rs`); the recipe, which a resume may not change.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -29,6 +29,8 @@ pub enum ProblemsChanged {
     Gone { id: String, recorded: usize, found: usize },
     #[error("{id} is new: the run was started with {recorded} problems, there are {found} now")]
     New { id: String, recorded: usize, found: usize },
+    #[error("{file} is not what the run was started with: line {line} differs")]
+    VerifierFile { file: String, line: usize },
     #[error("{}: {problem}", path.display())]
     BadRecord { path: PathBuf, problem: String },
 }
@@ -38,6 +40,11 @@ impl ProblemsChanged {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::BadRecord { .. } => "check the file, its permissions and the free space",
+            Self::VerifierFile { .. } => {
+                "put it back: its text is in verifier_files.json of the run's folder. To go on with \
+                 the changed one all the same, remove that verifier_files.json; rewards before and \
+                 after are then not the same"
+            }
             _ => "resume with the data the run was started with; other data is another run",
         }
     }

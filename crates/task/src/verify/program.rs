@@ -6,23 +6,28 @@
 //! it is, `{"correct": true}`, or `{"error": "why"}` when it cannot judge. A bad exit status, no JSON, a status other than 200
 //! (a redirect too: it is not followed) or silence until the deadline are errors of the verifier,
 //! never wrong answers.
+//!
+//! With `keep_alive` the same objects are lines to and from processes that stay (`process_pool/`), each
+//! with an `id` that the reply repeats.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use crate::answer::Answer;
 use crate::outcome::Outcome;
 use crate::problem::Problem;
 use crate::process::{self, Bounds, Ending};
+use crate::process_pool::{PoolOptions, ProcessPool, VerifierLog};
 use crate::spawn::Spawn;
 use crate::verifier::{LONGEST_S, Verifier, VerifierError};
+use crate::verify::scores::Scores;
 
 /// Options of the `program` verifier.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct ProgramOptions {
     /// The executable and its arguments.
     pub command: Vec<String>,
@@ -30,10 +35,19 @@ pub struct ProgramOptions {
     pub url: String,
     /// Seconds for one answer.
     pub timeout_s: f64,
-    /// Smallest and largest score; another one is an error of the verifier.
-    pub scores: (f64, f64),
-    /// A score at or above this counts as right.
-    pub pass_score: f64,
+    /// The command is started once and asked again and again.
+    pub kept: Option<Kept>,
+    /// What scores mean.
+    pub scores: Scores,
+}
+
+/// Processes that are kept alive.
+#[derive(Debug, Clone)]
+pub struct Kept {
+    /// So many.
+    pub processes: usize,
+    /// Where what they print on standard error goes.
+    pub log: VerifierLog,
 }
 
 impl Default for ProgramOptions {
@@ -42,8 +56,8 @@ impl Default for ProgramOptions {
             command: Vec::new(),
             url: String::new(),
             timeout_s: 30.0,
-            scores: (0.0, 1.0),
-            pass_score: 0.5,
+            kept: None,
+            scores: Scores::default(),
         }
     }
 }
@@ -55,6 +69,7 @@ const MOST_OUTPUT: usize = 1 << 20;
 pub struct ProgramVerifier {
     options: ProgramOptions,
     agent: ureq::Agent,
+    pool: Option<ProcessPool>,
 }
 
 /// What comes back.
@@ -89,7 +104,8 @@ impl ProgramVerifier {
             .max_redirects(0)
             .build()
             .into();
-        Ok(Self { options, agent })
+        let pool = options.kept.as_ref().map(|kept| start(&options, kept)).transpose()?;
+        Ok(Self { options, agent, pool })
     }
 
     fn ask_command(&self, request: &str) -> Result<String, String> {
@@ -139,21 +155,31 @@ impl ProgramVerifier {
 
 impl Verifier for ProgramVerifier {
     fn verify(&self, problem: &Problem, answer: &Answer) -> Outcome {
-        let request = json!({
-            "prompt": problem.text(),
-            "completion": answer.text(),
-            "full_completion": answer.completion(),
-            "answer": problem.answer,
-            "fields": problem.fields,
-        })
-        .to_string();
+        let request = [
+            ("prompt", json!(problem.text())),
+            ("completion", json!(answer.text())),
+            ("full_completion", json!(answer.completion())),
+            ("answer", json!(problem.answer)),
+            ("fields", json!(problem.fields)),
+        ];
+        let request: Map<String, Value> =
+            request.map(|(key, value)| (key.to_owned(), value)).into_iter().collect();
+        if let Some(pool) = &self.pool {
+            return match pool.ask(request) {
+                Ok(reply) => self.judge(serde_json::from_value(reply)),
+                Err(reason) => Outcome::error(reason),
+            };
+        }
+        let request = Value::Object(request).to_string();
         let reply = if self.options.url.is_empty() {
             self.ask_command(&request)
         } else {
             self.ask_service(&request)
         };
+        // Scorers that chat print their verdict last.
+        let last = |text: &str| text.trim().lines().next_back().unwrap_or("").to_owned();
         match reply {
-            Ok(text) => self.judge(&text),
+            Ok(text) => self.judge(serde_json::from_str(&last(&text))),
             Err(reason) => Outcome::error(reason),
         }
     }
@@ -164,12 +190,31 @@ impl Verifier for ProgramVerifier {
     }
 
     fn longest(&self) -> Option<Duration> {
-        Some(Duration::from_secs_f64(self.options.timeout_s))
+        let own = Duration::from_secs_f64(self.options.timeout_s);
+        Some(self.pool.as_ref().map_or(own, ProcessPool::longest))
+    }
+
+    fn at_once(&self) -> Option<usize> {
+        self.pool.as_ref().map(ProcessPool::at_once)
     }
 }
 
+fn start(options: &ProgramOptions, kept: &Kept) -> Result<ProcessPool, VerifierError> {
+    let name = options.command[0].clone();
+    let pool = ProcessPool::try_new(PoolOptions {
+        name: name.clone(),
+        command: options.command.clone(),
+        setup: None,
+        start: None,
+        time: Duration::from_secs_f64(options.timeout_s),
+        processes: kept.processes,
+        log: Some(kept.log.clone()),
+    });
+    pool.map_err(|error| VerifierError::BadOption { key: "command", problem: error.problem })
+}
+
 /// Looks for an executable as the operating system will: at its path, or by its name on PATH.
-fn find(name: &str) -> Result<(), &'static str> {
+pub(crate) fn find(name: &str) -> Result<(), &'static str> {
     let is_file = |path: &Path| path.is_file();
     let is_executable = |path: &Path| {
         path.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
@@ -187,182 +232,16 @@ fn find(name: &str) -> Result<(), &'static str> {
 }
 
 impl ProgramVerifier {
-    fn judge(&self, text: &str) -> Outcome {
-        // Scorers that chat print their verdict last.
-        let line = text.trim().lines().next_back().unwrap_or("");
-        let reply: Reply = match serde_json::from_str(line) {
-            Ok(reply) => reply,
-            Err(error) => {
-                return Outcome::error(format!("the scorer's reply is not JSON: {error}"));
-            }
-        };
+    fn judge(&self, reply: serde_json::Result<Reply>) -> Outcome {
         match reply {
-            Reply { error: Some(reason), .. } => Outcome::error(reason),
-            Reply { correct: Some(is_correct), .. } => Outcome::of(is_correct),
-            Reply { score: Some(score), .. } => self.scored(score),
-            _ => Outcome::error("the scorer's reply has neither `score` nor `correct`"),
+            Err(error) => Outcome::error(format!("the scorer's reply is not JSON: {error}")),
+            Ok(Reply { error: Some(reason), .. }) => Outcome::error(reason),
+            Ok(Reply { correct: Some(is_correct), .. }) => Outcome::of(is_correct),
+            Ok(Reply { score: Some(score), .. }) => self.options.scores.judge(score),
+            Ok(_) => Outcome::error("the scorer's reply has neither `score` nor `correct`"),
         }
-    }
-
-    fn scored(&self, score: f64) -> Outcome {
-        let (low, high) = self.options.scores;
-        if !(low..=high).contains(&score) {
-            return Outcome::error(format!(
-                "the score is {score}, and scores go from {low} to {high} (min_score, max_score)"
-            ));
-        }
-        Outcome::Scored { score, is_correct: score >= self.options.pass_score }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::{Read, Write};
-    use std::net::TcpListener;
-
-    fn shell(script: &str) -> ProgramVerifier {
-        let command = ["sh", "-c", script].map(str::to_owned).to_vec();
-        let options = ProgramOptions { command, timeout_s: 2.0, ..ProgramOptions::default() };
-        ProgramVerifier::try_new(options).unwrap()
-    }
-
-    #[test]
-    fn a_program_reads_the_question_and_scores() {
-        let verifier = shell(r#"grep -q '"answer":"42"' && echo '{"correct": true}'"#);
-        let verdict = verifier.verify(&Problem::with_answer("42"), &Answer::whole("x"));
-        assert_eq!(verdict, Outcome::Correct);
-    }
-
-    #[test]
-    fn a_score_is_the_reward_as_it_is() {
-        for (printed, score, is_correct) in [("0.7", 0.7, true), ("0.2", 0.2, false)] {
-            let verifier =
-                shell(&format!("cat >/dev/null; echo noise; echo '{{\"score\": {printed}}}'"));
-            assert_eq!(ask(&verifier), Outcome::Scored { score, is_correct });
-        }
-        for printed in ["1.5", "-0.1", "1e999"] {
-            let verifier = shell(&format!("cat >/dev/null; echo '{{\"score\": {printed}}}'"));
-            assert!(matches!(ask(&verifier), Outcome::Error { .. }), "{printed}");
-        }
-    }
-
-    #[test]
-    fn a_program_sees_the_answer_and_all_that_was_written() {
-        let verifier = shell(
-            r#"grep -q '"completion":"8".*"full_completion":"7</think>8"' && echo '{"correct": true}'"#,
-        );
-        let answer = Answer::cut(&scalerl_recipe::Format::default(), "7</think>8");
-        assert_eq!(verifier.verify(&Problem::with_answer(""), &answer), Outcome::Correct);
-    }
-
-    fn ask(verifier: &ProgramVerifier) -> Outcome {
-        verifier.verify(&Problem::with_answer(""), &Answer::whole("x"))
-    }
-
-    #[test]
-    fn failures_of_a_program_are_errors() {
-        for script in ["exit 1", "echo hello", "sleep 9", "yes", "echo '{}'", "kill -9 $$"] {
-            let outcome = ask(&shell(script));
-            assert!(matches!(outcome, Outcome::Error { .. }), "{script}: {outcome:?}");
-        }
-    }
-
-    #[test]
-    fn a_program_inherits_nothing_but_its_streams_and_leaves_nothing() {
-        let (reader, _writer) = std::io::pipe().unwrap();
-        rustix::io::fcntl_setfd(&reader, rustix::io::FdFlags::empty()).unwrap();
-        let number = std::os::fd::AsRawFd::as_raw_fd(&reader);
-        let script = format!(
-            "cat >/dev/null; [ -e /proc/self/fd/{number} ] || echo '{{\"correct\": true}}'; sleep 30 &"
-        );
-        // The child that it leaves holds its output open: killed with it, nobody waits.
-        assert_eq!(ask(&shell(&script)), Outcome::Correct);
-    }
-
-    #[test]
-    fn a_service_scores_over_http() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}/score", listener.local_addr().unwrap());
-        let server = std::thread::spawn(move || {
-            for reply in [
-                "200 OK\r\ncontent-length: 16\r\n\r\n{\"correct\":true}",
-                "500 Broken\r\ncontent-length: 0\r\n\r\n",
-            ] {
-                let (mut stream, _) = listener.accept().unwrap();
-                let mut request = [0_u8; 4096];
-                let _ = stream.read(&mut request).unwrap();
-                write!(stream, "HTTP/1.1 {reply}").unwrap();
-            }
-        });
-        let options = ProgramOptions { url, timeout_s: 5.0, ..ProgramOptions::default() };
-        let verifier = ProgramVerifier::try_new(options).unwrap();
-        assert_eq!(ask(&verifier), Outcome::Correct);
-        assert!(matches!(ask(&verifier), Outcome::Error { .. }));
-        server.join().unwrap();
-    }
-
-    #[test]
-    fn a_redirect_is_an_error_that_names_its_status() {
-        for status in ["301 Moved", "302 Found", "303 See Other", "307 Again", "308 For Ever"] {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let address = listener.local_addr().unwrap();
-            // Ends when nobody has asked again by the time the verdict is there.
-            let server = std::thread::spawn(move || {
-                let verdict = "HTTP/1.1 200 OK\r\ncontent-length: 16\r\n\r\n{\"correct\":true}";
-                let elsewhere = format!(
-                    "HTTP/1.1 {status}\r\nlocation: http://{address}/page\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-                );
-                for reply in [elsewhere.as_str(), verdict] {
-                    let (mut stream, _) = listener.accept().unwrap();
-                    let mut request = [0_u8; 4096];
-                    let length = stream.read(&mut request).unwrap();
-                    if request[..length].is_empty() {
-                        return false;
-                    }
-                    stream.write_all(reply.as_bytes()).unwrap();
-                }
-                true
-            });
-            let url = format!("http://{address}/score");
-            let options = ProgramOptions { url, timeout_s: 5.0, ..ProgramOptions::default() };
-            let outcome = ask(&ProgramVerifier::try_new(options).unwrap());
-            drop(std::net::TcpStream::connect(address));
-            let was_followed = server.join().unwrap();
-            let Outcome::Error { reason } = outcome else { panic!("{status}: {outcome:?}") };
-            assert!(reason.contains(&status[..3]) && !was_followed, "{status}: {reason}");
-        }
-    }
-
-    #[test]
-    fn a_program_that_is_not_there_is_refused_before_the_first_answer() {
-        let folder = tempfile::tempdir().unwrap();
-        let plain = folder.path().join("plain.txt");
-        std::fs::write(&plain, "not a program").unwrap();
-        for (name, expected) in [
-            ("./no/such/score.py", "does not exist"),
-            ("no-such-scorer-anywhere", "is not on PATH"),
-            (plain.to_str().unwrap(), "is not executable"),
-        ] {
-            let options =
-                ProgramOptions { command: vec![name.to_owned()], ..ProgramOptions::default() };
-            let error = ProgramVerifier::try_new(options).err().unwrap().to_string();
-            assert_eq!(error, format!("verifier.command: {name} {expected}"));
-        }
-    }
-
-    #[test]
-    fn nothing_or_too_much_to_ask_is_refused() {
-        let both = ProgramOptions {
-            command: vec!["x".into()],
-            url: "y".into(),
-            ..ProgramOptions::default()
-        };
-        for options in [ProgramOptions::default(), both] {
-            assert!(matches!(
-                ProgramVerifier::try_new(options),
-                Err(VerifierError::NoProgram { .. })
-            ));
-        }
-    }
-}
+mod tests;

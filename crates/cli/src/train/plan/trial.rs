@@ -119,12 +119,14 @@ mod tests {
 
     use super::*;
     use scalerl_recipe::{AnswerForm, Source};
-    use scalerl_task::verifier::build;
+    use scalerl_task::verifier::{Resources, build};
 
     fn trial(recipe: &str, golds: &[&str]) -> Trial {
         let source = Source::Text { name: "test".into(), text: recipe.into() };
         let recipe = Recipe::load(&[source], &[]).unwrap();
-        let judge = build(&recipe.task.verifier, Duration::from_secs(5)).unwrap();
+        let choice = &recipe.task.verifier;
+        let resources = Resources::of_one(choice, Duration::from_secs(5)).unwrap();
+        let judge = build(choice, &resources).unwrap();
         let pool = VerifierPool::new(judge, 1, Duration::from_secs(5));
         let rows: Vec<Problem> = golds
             .iter()

@@ -1,0 +1,27 @@
+"""Writes problems of reasoning-gym as JSONL, one row each with question, answer and metadata.
+
+    venv/bin/python examples/rewards/write_reasoning_gym.py leg_counting gcd --size 2000 --seed 1 > gym.jsonl
+
+The data set is then { type = "files", path = "gym.jsonl", prompt_column = "question" }.
+"""
+
+import argparse
+import json
+import sys
+
+import reasoning_gym
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("tasks", nargs="+", help="names of reasoning-gym's data sets")
+    parser.add_argument("--size", type=int, default=1000, help="problems of each")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    for task in arguments.tasks:
+        for entry in reasoning_gym.create_dataset(task, size=arguments.size, seed=arguments.seed):
+            json.dump(entry, sys.stdout)
+            sys.stdout.write("\n")
+
+
+main()
