@@ -7,6 +7,7 @@
 //! | driver | who owns the loop |
 //! |---|---|
 //! | [`store`] | we: an exact toy of two tools |
+//! | [`openenv`] | we: a WebSocket an episode |
 //! | [`python`] | we: a class with `reset` and `step` in kept-alive workers |
 //!
 //! Drivers that own the loop go through [`Conversation`], which keeps the tokens of both sides; agents
@@ -19,6 +20,7 @@
 
 mod chat;
 mod conversation;
+pub mod openenv;
 pub mod python;
 pub mod store;
 mod workers;
@@ -129,6 +131,11 @@ fn driver(
         EnvironmentChoice::Python { file, class, python, workers, pass_score } => {
             let settings = python::Settings { file, class, python, workers: *workers as usize };
             Box::new(python::PythonDriver::start(&settings, dataset, *pass_score, surroundings)?)
+        }
+        EnvironmentChoice::OpenEnv { url, action_key, observation_key, pass_score } => {
+            let (action_key, observation_key) = (action_key.as_deref(), observation_key.as_deref());
+            let settings = openenv::Settings { url, action_key, observation_key };
+            Box::new(openenv::OpenEnvDriver::start(&settings, *pass_score, surroundings)?)
         }
         _ => return Err(("type", format!("\"{}\" is not there yet", choice.name()), "")),
     })

@@ -1,11 +1,14 @@
 //! Run folders of any shape, written with the journal's own means: what an engine would leave.
 
+use std::collections::BTreeMap;
+
 use std::path::Path;
 
 use scalerl_curve::{Compute, Sigmoid, Verdict};
 use scalerl_journal::{
     BadSign, BatchReport, Environment, EvaluationPoint, EventLog, Fate, ForecastReport,
-    GroupReport, Ledger, PassAt, RoleSeconds, RunFolder, Sample, SetReport, StopReason, What,
+    GroupReport, Ledger, PassAt, RoleSeconds, RunFolder, Sample, SamplePart, SetReport, StopReason,
+    What,
 };
 use scalerl_recipe::{Axis, Override, Recipe};
 use scalerl_rollout::{
@@ -247,7 +250,18 @@ fn sample(index: usize) -> Sample {
         tokens: 30,
         is_interrupted,
         finish: FinishReason::Stop,
+        // One is an episode, with hostile text on both sides.
+        parts: if index == 2 { parts() } else { Vec::new() },
+        turns: if index == 2 { 2 } else { 1 },
+        metrics: if index == 2 { [("calls".to_owned(), 1.0)].into() } else { BTreeMap::new() },
+        error: (index == 1).then(|| format!("the environment: gone {HOSTILE}")),
     }
+}
+
+fn parts() -> Vec<SamplePart> {
+    let part =
+        |is_injected, text: &str| SamplePart { is_injected, text: format!("{text} {HOSTILE}") };
+    vec![part(false, "call: 2 + 2"), part(true, "result: 4"), part(false, "It is 4.")]
 }
 
 fn step_report(step: u64) -> StepReport {

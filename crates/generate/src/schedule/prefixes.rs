@@ -42,10 +42,6 @@ pub(crate) struct Prefixes {
 }
 
 impl Prefixes {
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
     /// The longest kept beginning of `tokens`, whole pages, shared with the caller.
     pub(crate) fn find(&mut self, tokens: &[i64], pool: &mut PagePool) -> Vec<Page> {
         let mut found = Vec::new();
@@ -130,7 +126,11 @@ mod tests {
         let held = pages(&mut pool, 3);
         prefixes.keep(&[1, 2, 3, 4, 5], &held, &mut pool);
         pool.release_all(&held);
-        assert_eq!((prefixes.len(), pool.free_pages()), (2, 6), "the half page is free again");
+        assert_eq!(
+            (prefixes.entries.len(), pool.free_pages()),
+            (2, 6),
+            "the half page is free again"
+        );
         assert_eq!(prefixes.find(&[1, 2, 3, 4, 9, 9], &mut pool), held[..2]);
         assert_eq!(prefixes.find(&[1, 2, 9, 9], &mut pool), held[..1]);
         // The same tokens after others are others.
@@ -158,7 +158,7 @@ mod tests {
         };
         assert_eq!((length(&[7, 8]), length(&[1, 2])), (1, 2));
         prefixes.clear(&mut pool);
-        assert_eq!((prefixes.len(), pool.free_pages()), (0, 8));
+        assert_eq!((prefixes.entries.len(), pool.free_pages()), (0, 8));
     }
 
     #[test]

@@ -2,11 +2,12 @@
 //!
 //! What an interruption put into a completion is marked. The journal keeps the text, not the
 //! tokens, so the phrase is looked for: it ends with the closing tag, and thinking that has been
-//! closed before is not interrupted, so the first place where it stands is where it was put in.
+//! closed before is not interrupted, so the first place where it stands is where it was put in. Of an
+//! episode the journal keeps every stretch, and what the policy did not write is marked as it stands.
 
 use scalerl_board::number::short;
 use scalerl_board::{Block, Piece, Section};
-use scalerl_journal::{Sample, read_samples};
+use scalerl_journal::{Sample, SamplePart, read_samples};
 use scalerl_recipe::Resolved;
 use scalerl_rollout::{FinishReason, PolicyVersion};
 
@@ -17,6 +18,7 @@ const MOST_LAST: usize = 24;
 const MOST_FIRST: usize = 6;
 /// A longer text is shown by its two ends, in characters.
 const LONGEST: usize = 20_000;
+const ENVIRONMENT: &str = "put in by the environment, not written by the model";
 const INJECTED: &str = "put in by the interruption, not written by the model";
 
 pub(crate) fn section(story: &Story) -> Section {
@@ -73,15 +75,21 @@ fn shown(sample: &Sample, phrase: Option<&str>) -> Block {
     let verdict = match sample.reward {
         Some(reward) if reward.is_correct => "right",
         Some(_) => "wrong",
-        None => "verifier failed",
+        None if sample.parts.is_empty() => "verifier failed",
+        None => "episode failed",
     };
     let reward = sample.reward.map_or("none".to_owned(), |reward| short(reward.value));
     let mut ended = match sample.finish {
         FinishReason::Stop => "by itself".to_owned(),
         FinishReason::Length => "cut off: its budget ran out".to_owned(),
     };
-    let completion = marked(&sample.completion, phrase.filter(|_| sample.is_interrupted));
-    if sample.is_interrupted {
+    let is_episode = !sample.parts.is_empty();
+    let completion = if is_episode {
+        episode(sample)
+    } else {
+        marked(&sample.completion, phrase.filter(|_| sample.is_interrupted))
+    };
+    if sample.is_interrupted && !is_episode {
         ended.push_str(", after an interruption");
         if completion.iter().all(|piece| piece.mark.is_none()) {
             ended.push_str(" (the phrase put in does not stand in the text as the recipe has it)");
@@ -93,25 +101,40 @@ fn shown(sample: &Sample, phrase: Option<&str>) -> Block {
         format!("{}: ", sample.set)
     };
     let summary = format!(
-        "{set}{} · {verdict} · reward {reward} · {} tokens",
-        sample.prompt.0, sample.tokens
+        "{set}{} · {verdict} · reward {reward} · {}{} tokens",
+        sample.prompt.0,
+        if is_episode { format!("{} turns · ", sample.turns) } else { String::new() },
+        sample.tokens
     );
     let text = |text: &str| vec![Piece { text: shortened(text), mark: None }];
+    let mut facts = vec![
+        ("answer".to_owned(), sample.answer.clone()),
+        ("verdict".to_owned(), verdict.to_owned()),
+        ("reward".to_owned(), reward),
+        ("ended".to_owned(), ended),
+    ];
+    facts.extend(sample.error.iter().map(|error| ("error".to_owned(), shortened(error))));
+    facts.extend(sample.metrics.iter().map(|(name, value)| (name.clone(), short(*value))));
+    let heading = if is_episode { "Episode" } else { "Completion" };
     Block::Fold(
         summary,
         vec![
-            Block::KeyValues(vec![
-                ("answer".to_owned(), sample.answer.clone()),
-                ("verdict".to_owned(), verdict.to_owned()),
-                ("reward".to_owned(), reward),
-                ("ended".to_owned(), ended),
-            ]),
+            Block::KeyValues(facts),
             Block::Prose("Prompt".to_owned()),
             Block::Passage(text(&sample.prompt_text)),
-            Block::Prose("Completion".to_owned()),
+            Block::Prose(heading.to_owned()),
             Block::Passage(completion),
         ],
     )
+}
+
+/// An episode with the environment's part marked.
+fn episode(sample: &Sample) -> Vec<Piece> {
+    let piece = |part: &SamplePart| Piece {
+        text: shortened(&part.text),
+        mark: part.is_injected.then(|| ENVIRONMENT.to_owned()),
+    };
+    sample.parts.iter().map(piece).collect()
 }
 
 /// The text with the phrase marked where it first stands.
