@@ -13,9 +13,7 @@ use std::time::Instant;
 use scalerl_generate::{
     CacheAfterExchange, Completion, GenerateError, Generator, Request, RequestId, Token,
 };
-use scalerl_rollout::{
-    GeneratorError, Live, LiveToken, PolicyVersion, TokenScore, WeightHandle,
-};
+use scalerl_rollout::{GeneratorError, Live, LiveToken, PolicyVersion, TokenScore, WeightHandle};
 use scalerl_torch::device;
 use scalerl_torch::shim::{self, OwnStream, Priority};
 use tokio::sync::oneshot;
