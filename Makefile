@@ -74,6 +74,10 @@ test-cluster: setup ## runs as several processes: Redis, torchrun, kills, partit
 test-slurm: setup ## a real Slurm of one node runs the shipped script, cancels, kills and resumes; needs root, installs slurm-wlm
 	scripts/test/slurm.sh
 
+test-serve: setup ## openai's client and lm-eval against scalerl serve, judged by transformers; installs about 5 GB into out/venv-serve
+	cargo build --locked --package scalerl
+	scripts/test/serve.sh target/debug/scalerl
+
 test-vllm: setup ## a real vLLM on the CPU as generator; installs about 6 GB into out/venv-vllm
 	python3 scripts/setup/vllm.py
 	SCALERL_VLLM_PYTHON=$(CURDIR)/out/venv-vllm/bin/python cargo test --locked --package scalerl --test vllm -- --nocapture

@@ -16,6 +16,7 @@ MAY_USE = {
     "ingest": {"curve", "files"},
     "recipe": {"files"},
     "rollout": set(),
+    "serve": {"rollout"},
     "task": {"files", "grader", "recipe", "rollout"},
     "objective": {"recipe", "rollout"},
     "journal": {"curve", "files", "recipe", "rollout"},

@@ -21,6 +21,8 @@ pub(crate) enum What {
     Head(HeadArgs),
     /// Generation on random prompts: tokens/s, share of the memory's bandwidth, where the time goes.
     Decode(crate::decode::Args),
+    /// Generation over HTTP beside the generator alone: tokens/s, time to the first token.
+    Serve(crate::bench_serve::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -97,6 +99,7 @@ pub(crate) fn run(what: &What, out: &mut dyn Write) -> anyhow::Result<()> {
         What::Train(args) => train(args, out),
         What::Head(args) => head(args, out),
         What::Decode(args) => crate::decode::run(args, out),
+        What::Serve(args) => crate::bench_serve::run(args, out),
     }
 }
 

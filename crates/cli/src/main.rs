@@ -8,6 +8,8 @@ mod arithmetic;
 #[cfg(feature = "train")]
 mod bench;
 #[cfg(feature = "train")]
+mod bench_serve;
+#[cfg(feature = "train")]
 mod decode;
 #[cfg(feature = "train")]
 mod doctor;
@@ -34,6 +36,8 @@ mod replay;
 mod report;
 #[cfg(feature = "train")]
 mod sampling;
+#[cfg(feature = "train")]
+mod serve;
 #[cfg(feature = "train")]
 mod sft;
 mod shell;
@@ -97,6 +101,9 @@ enum Command {
     /// Continue prompts with a model.
     #[cfg(feature = "train")]
     Generate(generate::Args),
+    /// Serve a model over HTTP, as OpenAI's clients speak it.
+    #[cfg(feature = "train")]
+    Serve(serve::Args),
     /// Say what this machine has, and what is missing for what.
     #[cfg(feature = "train")]
     Doctor(doctor::Args),
@@ -154,6 +161,8 @@ fn main() -> ExitCode {
         Command::Sft(args) => sft::run(&args, &mut out),
         #[cfg(feature = "train")]
         Command::Generate(args) => generate::run(&args, &mut out),
+        #[cfg(feature = "train")]
+        Command::Serve(args) => serve::run(&args, &mut out),
         #[cfg(feature = "train")]
         Command::Doctor(args) => doctor::run(&args, &mut out),
         #[cfg(feature = "grade")]

@@ -179,6 +179,11 @@ impl Generator {
         &self.model
     }
 
+    /// Turns hidden states into logits, with the weights in force.
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
     /// Why torch operations are used in place of kernels, if they are.
     pub fn why_no_kernels(&self) -> Option<&str> {
         self.why_no_kernels.as_deref()

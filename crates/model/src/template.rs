@@ -36,8 +36,18 @@ const WIDEST_INDENT: usize = 64;
 /// A model's chat template.
 pub struct ChatTemplate {
     environment: Arc<Environment<'static>>,
+    source: String,
     path: PathBuf,
     tokens: serde_json::Map<String, Value>,
+}
+
+/// What a conversation has beside its messages.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Extras {
+    /// What the model may call: `{"type": "function", "function": {…}}` each.
+    pub tools: Vec<Value>,
+    /// Variables that some templates look at, such as `enable_thinking`.
+    pub variables: serde_json::Map<String, Value>,
 }
 
 /// Whether the text ends where the assistant is to begin.
@@ -77,19 +87,39 @@ impl ChatTemplate {
         if source.len() as u64 > LONGEST_SOURCE {
             return Err(failed(format!("it is longer than {LONGEST_SOURCE} bytes")));
         }
-        let source = without_generation_tags(source);
-        let environment = within_limits(move || environment(source)).map_err(failed)?;
-        Ok(Self { environment: Arc::new(environment), path, tokens })
+        let plain = without_generation_tags(source);
+        let environment = within_limits(move || environment(plain)).map_err(failed)?;
+        Ok(Self { environment: Arc::new(environment), source: source.to_owned(), path, tokens })
+    }
+
+    /// The template itself: it tells which form of tool calls the model was taught.
+    pub fn source(&self) -> &str {
+        &self.source
     }
 
     /// Renders messages, each an object with `role` and `content`.
     pub fn render(&self, messages: &[Value], prompt: Prompt) -> Result<String, LoadError> {
+        self.render_with(messages, prompt, &Extras::default())
+    }
+
+    /// The same with tools and variables. Messages may have `tool_calls`, whose arguments are
+    /// objects, and the role `tool`.
+    pub fn render_with(
+        &self,
+        messages: &[Value],
+        prompt: Prompt,
+        extras: &Extras,
+    ) -> Result<String, LoadError> {
         let failed = |problem: String| LoadError::Template { path: self.path.clone(), problem };
-        let tokens = JinjaValue::from(Serde(&self.tokens));
+        let mut rest = self.tokens.clone();
+        rest.extend(extras.variables.clone());
+        // As transformers has it: `none` where there are no tools, and never an empty list.
+        let tools = (!extras.tools.is_empty()).then_some(&extras.tools);
         let context = context! {
             messages => Serde(messages),
+            tools => Serde(&tools),
             add_generation_prompt => prompt == Prompt::Open,
-            ..tokens
+            ..JinjaValue::from(Serde(&rest))
         };
         let environment = self.environment.clone();
         within_limits(move || environment.get_template("chat")?.render(context)).map_err(failed)

@@ -4,13 +4,14 @@
 
 use std::path::Path;
 
-use scalerl_model::template::{ChatTemplate, Prompt};
+use scalerl_model::template::{ChatTemplate, Extras, Prompt};
 use serde_json::Value;
 
 #[test]
 fn templates_of_real_models_render_as_in_transformers() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/templates.json");
     let golden: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let mut with_tools = 0;
     for case in golden["cases"].as_array().unwrap() {
         let folder = tempfile::tempdir().unwrap();
         let write =
@@ -20,8 +21,13 @@ fn templates_of_real_models_render_as_in_transformers() {
         let template = ChatTemplate::load(folder.path()).unwrap().unwrap();
         for rendering in case["renderings"].as_array().unwrap() {
             let prompt = if rendering["is_open"] == true { Prompt::Open } else { Prompt::Closed };
-            let text = template.render(rendering["messages"].as_array().unwrap(), prompt).unwrap();
+            let tools = rendering["tools"].as_array().cloned().unwrap_or_default();
+            with_tools += usize::from(!tools.is_empty());
+            let extras = Extras { tools, ..Extras::default() };
+            let messages = rendering["messages"].as_array().unwrap();
+            let text = template.render_with(messages, prompt, &extras).unwrap();
             assert_eq!(text, rendering["text"].as_str().unwrap(), "{}", case["model"]);
         }
     }
+    assert_eq!(with_tools, 6);
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! generate --Request--> thread: [commands, given-up requests, one decode step]* --tokens--> text
+//! score  --sequences--> thread: a piece of them before each step -> log-probs
 //! adopt  --WeightHandle--> thread: weight store -> copy between two steps -> answer
 //! ```
 //! The thread (`thread.rs`) owns the model and its cache. Commands wait in a channel; each carries
@@ -16,6 +17,7 @@
 //! Not here: batching and paging (`scalerl_generate`).
 
 pub(crate) mod adapter;
+mod score;
 mod thread;
 
 use std::sync::mpsc::{self, Sender};
@@ -26,7 +28,8 @@ use scalerl_generate::{CacheAfterExchange, GeneratorOptions, PoolUsage};
 use scalerl_model::folder::Model;
 use scalerl_model::tokenizer::Tokenizer;
 use scalerl_rollout::{
-    Completion, Generator, GeneratorError, PolicyVersion, SampleRequest, WeightHandle,
+    Completion, Generator, GeneratorError, Live, Pending, Policy, PolicyVersion, SampleRequest,
+    TokenScore, WeightHandle,
 };
 use tokio::sync::oneshot;
 
@@ -130,6 +133,25 @@ impl LocalGenerator {
         *self.shared.stats()
     }
 
+    /// Why it does not work any more, if so.
+    pub fn why_gone(&self) -> Option<&str> {
+        self.shared.why_gone.get().map(String::as_str)
+    }
+
+    async fn completions(
+        &self,
+        request: SampleRequest,
+        live: Option<Live>,
+    ) -> Result<Vec<Completion>, GeneratorError> {
+        let asked = self.adapter.request(&request)?;
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Generate { request: asked, live, reply })?;
+        // Ends with the last completion, a refusal, or the thread.
+        let written = answer.await.map_err(|_| self.shared.gone())??;
+        // Text is made here and not on the thread, which has tokens to write.
+        written.iter().map(|one| self.adapter.completion(one, &request)).collect()
+    }
+
     fn send(&self, command: Command) -> Result<(), GeneratorError> {
         let commands = self.commands.as_ref().expect("there until dropped");
         commands.send(command).map_err(|_| self.shared.gone())
@@ -138,13 +160,7 @@ impl LocalGenerator {
 
 impl Generator for LocalGenerator {
     async fn generate(&self, request: SampleRequest) -> Result<Vec<Completion>, GeneratorError> {
-        let asked = self.adapter.request(&request)?;
-        let (reply, answer) = oneshot::channel();
-        self.send(Command::Generate { request: asked, reply })?;
-        // Ends with the last completion, a refusal, or the thread.
-        let written = answer.await.map_err(|_| self.shared.gone())??;
-        // Text is made here and not on the thread, which has tokens to write.
-        written.iter().map(|one| self.adapter.completion(one, &request)).collect()
+        self.completions(request, None).await
     }
 
     async fn adopt(&self, weights: &WeightHandle) -> Result<(), GeneratorError> {
@@ -152,6 +168,29 @@ impl Generator for LocalGenerator {
         self.send(Command::Adopt { weights: weights.clone(), reply })?;
         // Ends after the step under way.
         answer.await.map_err(|_| self.shared.gone())?
+    }
+}
+
+impl Policy for LocalGenerator {
+    fn generate(
+        &self,
+        request: SampleRequest,
+        live: Option<Live>,
+    ) -> Pending<'_, Result<Vec<Completion>, GeneratorError>> {
+        Box::pin(self.completions(request, live))
+    }
+
+    fn score(
+        &self,
+        sequences: Vec<Vec<u32>>,
+        top: usize,
+    ) -> Pending<'_, Result<Vec<Vec<TokenScore>>, GeneratorError>> {
+        Box::pin(async move {
+            let (reply, answer) = oneshot::channel();
+            self.send(Command::Score { sequences, top, reply })?;
+            // Ends with the last sequence, a refusal, or the thread.
+            answer.await.map_err(|_| self.shared.gone())?
+        })
     }
 }
 

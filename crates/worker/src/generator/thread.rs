@@ -4,36 +4,38 @@
 //! and training fills what they leave. Weights are copied on that stream and the lease on them is
 //! held until the copy is done; the trainer publishes only what its own stream has finished.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
 use std::time::Instant;
 
 use scalerl_generate::{
-    CacheAfterExchange, Completion, GenerateError, Generator, Request, RequestId,
+    CacheAfterExchange, Completion, GenerateError, Generator, Request, RequestId, Token,
 };
-use scalerl_rollout::{GeneratorError, PolicyVersion, WeightHandle};
+use scalerl_rollout::{GeneratorError, Live, LiveToken, PolicyVersion, TokenScore, WeightHandle};
 use scalerl_torch::device;
 use scalerl_torch::shim::{self, OwnStream, Priority};
 use tokio::sync::oneshot;
 
 use super::adapter::refusal;
+use super::score::Scoring;
 use super::{LocalGeneratorSetup, Shared};
 use crate::weight_store::WeightStore;
 
-type Reply<T> = oneshot::Sender<Result<T, GeneratorError>>;
+pub(super) type Reply<T> = oneshot::Sender<Result<T, GeneratorError>>;
 
 /// What the thread can be asked.
-#[derive(Debug)]
 pub(super) enum Command {
-    Generate { request: Request, reply: Reply<Vec<Completion>> },
+    Generate { request: Request, live: Option<Live>, reply: Reply<Vec<Completion>> },
+    Score { sequences: Vec<Vec<u32>>, top: usize, reply: Reply<Vec<Vec<TokenScore>>> },
     Adopt { weights: WeightHandle, reply: Reply<()> },
 }
 
 /// A request under way.
 struct Pending {
     reply: Reply<Vec<Completion>>,
+    live: Option<Live>,
     wanted: usize,
     finished: Vec<Completion>,
 }
@@ -87,6 +89,8 @@ struct Server<'a> {
     weight_store: Arc<WeightStore>,
     cache: CacheAfterExchange,
     owed: &'a mut Owed,
+    /// Texts to score, in the order they came; the first is under way.
+    scorings: VecDeque<Scoring>,
     shared: &'a Shared,
 }
 
@@ -103,6 +107,7 @@ impl<'a> Server<'a> {
             weight_store: setup.weight_store,
             cache: setup.cache_after_exchange,
             owed,
+            scorings: VecDeque::new(),
             shared,
         };
         server.show_load();
@@ -112,7 +117,7 @@ impl<'a> Server<'a> {
     /// Until the other end of `inbox` is dropped.
     fn serve(&mut self, inbox: &Receiver<Command>) -> Result<(), GenerateError> {
         loop {
-            if self.generator.is_idle() {
+            if self.generator.is_idle() && self.scorings.is_empty() {
                 // Sleeps until there is something to do.
                 let Ok(command) = inbox.recv() else { return Ok(()) };
                 self.take(command)?;
@@ -125,6 +130,7 @@ impl<'a> Server<'a> {
                 }
             }
             self.forget_given_up();
+            self.score()?;
             self.step()?;
         }
     }
@@ -133,15 +139,18 @@ impl<'a> Server<'a> {
         match command {
             // Given up before it was looked at.
             Command::Generate { reply, .. } if reply.is_closed() => {}
-            Command::Generate { request, reply } => {
+            Command::Generate { request, live, reply } => {
                 let wanted = request.completions;
                 match self.generator.submit(request) {
                     Ok(id) => {
                         let finished = Vec::with_capacity(wanted);
-                        self.owed.insert(id, Pending { reply, wanted, finished });
+                        self.owed.insert(id, Pending { reply, live, wanted, finished });
                     }
                     Err(error) => drop(reply.send(Err(refusal(&error)))),
                 }
+            }
+            Command::Score { sequences, top, reply } => {
+                self.scorings.extend(Scoring::begin(&sequences, top, reply, &self.generator));
             }
             Command::Adopt { weights, reply } => {
                 let start = Instant::now();
@@ -194,6 +203,19 @@ impl<'a> Server<'a> {
         if !given_up.is_empty() {
             self.show_load();
         }
+        self.scorings.retain(|scoring| !scoring.is_given_up());
+    }
+
+    /// One piece of the first text that waits.
+    fn score(&mut self) -> Result<(), GenerateError> {
+        let Some(scoring) = self.scorings.front_mut() else { return Ok(()) };
+        let start = Instant::now();
+        let is_done = scoring.advance(&self.generator)?;
+        self.shared.stats().busy_seconds += start.elapsed().as_secs_f64();
+        if let Some(done) = self.scorings.pop_front_if(|_| is_done) {
+            done.finish();
+        }
+        Ok(())
     }
 
     fn step(&mut self) -> Result<(), GenerateError> {
@@ -210,12 +232,29 @@ impl<'a> Server<'a> {
             let sampled = report.tokens.iter().filter(|(_, _, token)| !token.is_injected);
             stats.tokens += sampled.count() as u64;
         }
+        for (request, index, token) in &report.tokens {
+            self.tell(*request, *index, token);
+        }
         // Before answers go out: whoever has one finds its room free.
         self.show_load();
         for completion in report.finished {
             self.finish(completion);
         }
         Ok(())
+    }
+
+    /// Tells a token to whoever wants to hear of it early.
+    fn tell(&self, request: RequestId, index: usize, token: &Token) {
+        let Some(live) = self.owed.get(&request).and_then(|pending| pending.live.as_ref()) else {
+            return;
+        };
+        live(LiveToken {
+            completion: index as u32,
+            token_id: token.id as u32,
+            logprob: token.logprob.unwrap_or(0.0),
+            version: PolicyVersion(token.version),
+            is_injected: token.is_injected,
+        });
     }
 
     fn finish(&mut self, completion: Completion) {

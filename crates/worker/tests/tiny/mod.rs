@@ -30,6 +30,7 @@ pub(crate) fn model(seed: i64) -> Model {
 }
 
 /// Steps large enough to be seen in log-probs.
+#[allow(dead_code, reason = "for the tests that train")]
 pub(crate) fn recipe() -> Recipe {
     let mut recipe = Recipe::default();
     recipe.optimizer.lr = 5e-3;

@@ -1,0 +1,60 @@
+//! What the server needs of a model beside its tokens: how a conversation is written, and text to
+//! tokens and back.
+
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+use crate::tools::Family;
+
+/// What a conversation has beside its messages.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Extras {
+    /// What the model may call, as the client described it.
+    pub tools: Vec<Value>,
+    /// Variables that some templates look at, such as `enable_thinking`.
+    pub variables: Map<String, Value>,
+}
+
+/// Whether special tokens show in a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Special {
+    /// They do.
+    Show,
+    /// They do not.
+    Hide,
+}
+
+/// Why a conversation or a text could not be turned into tokens, or tokens into text.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "the messages name the fields")]
+pub enum ChatError {
+    #[error("this model has no chat template; use /v1/completions")]
+    NoTemplate,
+    #[error("the chat template refuses these messages: {0}")]
+    Template(String),
+    #[error("the tokenizer: {0}")]
+    Tokenizer(String),
+}
+
+/// A model's way of writing conversations. Calls may take milliseconds.
+pub trait ChatFormat: Send + Sync + 'static {
+    /// The conversation as text, open for the assistant's next message. Each message is an object
+    /// with `role` and `content`, perhaps `tool_calls` whose arguments are objects.
+    fn render(&self, messages: &[Value], extras: &Extras) -> Result<String, ChatError>;
+
+    /// Tokens of a text that has its markers already, as [`ChatFormat::render`] writes them.
+    fn encode(&self, text: &str) -> Result<Vec<u32>, ChatError>;
+
+    /// Tokens of a plain text, with the markers (a start token) that the model expects.
+    fn encode_plain(&self, text: &str) -> Result<Vec<u32>, ChatError>;
+
+    /// Tokens as text.
+    fn decode(&self, token_ids: &[u32], special: Special) -> Result<String, ChatError>;
+
+    /// Tokens with which the model ends a text.
+    fn end_tokens(&self) -> &[u32];
+
+    /// The form of tool calls that the model was taught, if any.
+    fn tool_family(&self) -> Option<Family>;
+}

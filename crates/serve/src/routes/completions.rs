@@ -1,0 +1,229 @@
+//! `/v1/completions`: text or tokens in, their continuation out; with `echo` and `logprobs` the
+//! log-likelihood of a given text.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use scalerl_rollout::TokenScore;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::Shown;
+use crate::caller::{Call, Caller};
+use crate::chat_format::{ChatError, ChatFormat};
+use crate::choice::{Finish, Piece};
+use crate::error::ApiError;
+use crate::fields::Fields;
+use crate::job::{Finished, Job, Shape, Usage};
+use crate::logprobs;
+use crate::sampling::Asked;
+use crate::server::App;
+use crate::text::TextRules;
+
+/// OpenAI's, where a client gives none.
+const MAX_TOKENS: u32 = 16;
+/// Most candidates that can be asked for at each place.
+const MOST_TOP: usize = 20;
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Given {
+    Text(String),
+    Texts(Vec<String>),
+    Tokens(Vec<u32>),
+    ManyTokens(Vec<Vec<u32>>),
+}
+
+/// What the client wants to see.
+struct Completions {
+    id: String,
+    created: u64,
+    model: String,
+    /// One per request, for `echo`.
+    prompts: Vec<Vec<u32>>,
+    /// As text, where it is echoed.
+    echoed: Option<Vec<String>>,
+    count: usize,
+    logprobs: Option<usize>,
+    shown: Shown,
+    /// Where the next token of each choice stands in its text.
+    offsets: Vec<usize>,
+}
+
+pub(super) async fn answer(State(app): State<Arc<App>>, call: Call) -> Result<Response, ApiError> {
+    let mut fields = Fields::new(call.body, "");
+    super::check_model(&mut fields, &app)?;
+    let given: Option<Given> = fields.take("prompt")?;
+    let given = given.ok_or_else(|| ApiError::field("prompt", "prompt is missing"))?;
+    let asked = Asked::read(&mut fields, &app)?;
+    let logprobs: Option<usize> = fields.take("logprobs")?;
+    if logprobs.is_some_and(|top| top > MOST_TOP) {
+        let message = format!("logprobs must be 0 to {MOST_TOP}");
+        return Err(ApiError::field("logprobs", message));
+    }
+    let is_echoed = fields.flag("echo")?;
+    let shown = Shown::read(&mut fields)?;
+    let streams = fields.flag("stream")?;
+    fields.finish()?;
+    let (prompts, echoed) = prompts(&app, given, is_echoed, &asked).await?;
+    let request = |prompt: &Vec<u32>| asked.request(prompt.clone(), MAX_TOKENS, &app);
+    let requests = prompts.iter().map(request).collect::<Result<Vec<_>, ApiError>>()?;
+    let count = asked.count as usize;
+    let shape = Completions {
+        id: app.name("cmpl"),
+        created: super::now(),
+        model: app.options.model.clone(),
+        offsets: vec![0; prompts.len() * count],
+        prompts,
+        echoed,
+        count,
+        logprobs,
+        shown,
+    };
+    let ends = [app.chat.end_tokens(), &asked.stop_token_ids].concat();
+    let job = Job {
+        requests,
+        rules: TextRules {
+            ends,
+            stop: asked.stop,
+            keeps_stop: asked.keeps_stop,
+            special: asked.special,
+        },
+        family: None,
+        top: logprobs.filter(|top| is_echoed || *top > 0),
+        shape,
+        app,
+        caller: call.caller,
+        _place: call.place,
+    };
+    if streams { job.stream().await } else { job.answer().await }
+}
+
+/// Tokens of every prompt, and their texts where they are echoed.
+async fn prompts(
+    app: &Arc<App>,
+    given: Given,
+    is_echoed: bool,
+    asked: &Asked,
+) -> Result<(Vec<Vec<u32>>, Option<Vec<String>>), ApiError> {
+    let (chat, special) = (app.chat.clone(), asked.special);
+    // Tokenizers take their time.
+    let work = move || -> Result<_, ChatError> {
+        let encode = |text: &String| chat.encode_plain(text);
+        let prompts = match given {
+            Given::Text(text) => vec![encode(&text)?],
+            Given::Texts(texts) => texts.iter().map(encode).collect::<Result<_, _>>()?,
+            Given::Tokens(ids) => vec![ids],
+            Given::ManyTokens(lists) => lists,
+        };
+        let text = |ids: &Vec<u32>| chat.decode(ids, special);
+        let echoed = is_echoed.then(|| prompts.iter().map(text).collect()).transpose()?;
+        Ok((prompts, echoed))
+    };
+    let encoded = tokio::task::spawn_blocking(work).await;
+    let encoded = encoded.map_err(|_| ApiError::bad("the tokenizer panics on this"))?;
+    let (prompts, echoed) =
+        encoded.map_err(|error| ApiError::field("prompt", error.to_string()))?;
+    let most = app.options.limits.prompts;
+    if prompts.is_empty() || prompts.len() > most || prompts.iter().any(Vec::is_empty) {
+        let message =
+            format!("prompt must be 1 to {most} texts or lists of tokens, none of them empty");
+        return Err(ApiError::field("prompt", message));
+    }
+    Ok((prompts, echoed))
+}
+
+impl Completions {
+    /// Text and log-probs of a choice or a part of one; the first part has the echo in front.
+    fn parts(
+        &self,
+        chat: &dyn ChatFormat,
+        (choice, piece): (usize, &Piece),
+        scores: Option<&[TokenScore]>,
+        offset: &mut usize,
+    ) -> Result<(String, Value), ChatError> {
+        let prompt = choice / self.count;
+        let ids = &self.prompts[prompt];
+        let echoed = self.echoed.as_ref().filter(|_| *offset == 0).map(|texts| &texts[prompt]);
+        let text = format!("{}{}", echoed.map_or("", |text| text), piece.text);
+        if self.logprobs.is_none() {
+            // A stream has begun: what is echoed is echoed once.
+            *offset = (*offset).max(1);
+            return Ok((text, Value::Null));
+        }
+        let mut tokens = match (echoed, scores) {
+            (Some(_), Some(scores)) => logprobs::given(ids, scores),
+            _ => Vec::new(),
+        };
+        let own = scores.and_then(|scores| scores.get(ids.len()..));
+        tokens.extend(logprobs::drawn(&piece.tokens, own));
+        Ok((text, logprobs::legacy(chat, self.shown.spelling, &tokens, offset)?))
+    }
+
+    fn body(&self, choices: &[Value]) -> Value {
+        json!({
+            "id": self.id,
+            "object": "text_completion",
+            "created": self.created,
+            "model": self.model,
+            "choices": choices,
+        })
+    }
+
+    fn choice(&self, index: usize, piece: &Piece, (text, logprobs): (String, Value)) -> Value {
+        let mut choice = json!({
+            "index": index,
+            "text": text,
+            "logprobs": logprobs,
+            "finish_reason": piece.finish.map(Finish::name),
+        });
+        if self.shown.has_token_ids {
+            choice["token_ids"] = piece.tokens.iter().map(|drawn| drawn.id).collect();
+            choice["prompt_token_ids"] = json!(self.prompts[index / self.count]);
+        }
+        choice
+    }
+}
+
+impl Shape for Completions {
+    fn whole(&self, app: &App, finished: &[Finished], usage: Usage) -> Result<Value, ApiError> {
+        let choice = |(index, one): (usize, &Finished)| -> Result<Value, ApiError> {
+            let part = (index, &one.piece);
+            let parts = self.parts(&*app.chat, part, one.scores.as_deref(), &mut 0)?;
+            Ok(self.choice(index, &one.piece, parts))
+        };
+        let choices: Result<Vec<Value>, ApiError> =
+            finished.iter().enumerate().map(choice).collect();
+        let mut body = self.body(&choices?);
+        body["usage"] = usage.json();
+        Ok(body)
+    }
+
+    fn opening(&self, _: usize) -> Vec<Value> {
+        Vec::new()
+    }
+
+    fn chunk(
+        &mut self,
+        app: &App,
+        choice: usize,
+        piece: &Piece,
+        scores: Option<&[TokenScore]>,
+    ) -> Result<Value, ApiError> {
+        let mut offset = self.offsets[choice];
+        let parts = self.parts(&*app.chat, (choice, piece), scores, &mut offset)?;
+        self.offsets[choice] = offset;
+        Ok(self.body(&[self.choice(choice, piece, parts)]))
+    }
+
+    fn closing(&self, usage: Usage) -> Option<Value> {
+        self.shown.has_usage.then(|| {
+            let mut event = self.body(&[]);
+            event["usage"] = usage.json();
+            event
+        })
+    }
+
+    fn remember(&self, _: &Caller, _: &[Finished]) {}
+}
