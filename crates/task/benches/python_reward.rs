@@ -1,7 +1,7 @@
 //! What a reward in Python costs: `cargo bench -p scalerl-task --bench python_reward`.
 //!
 //! 768 completions, as one step of the H200 benchmark has them (48 groups of 16, 2.2 s), judged by a
-//! function that takes 1 ms of CPU for each and by one that takes nothing. Three questions:
+//! function that is busy for 1 ms with each and by one that does nothing. Three questions:
 //!
 //! - `all at once`: how long the pool takes when everything waits already;
 //! - `one by one`: what a verdict takes, asked alone;

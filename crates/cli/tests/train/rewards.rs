@@ -37,10 +37,10 @@ fn a_run_is_rewarded_by_a_python_function_whose_text_it_keeps() {
             _ => None,
         })
         .collect();
-    let count = |words: &str| failures.iter().filter(|reason| reason.contains(words)).count();
-    assert!(count("Traceback") > 0 && count("cannot judge") == count("Traceback"), "{failures:?}");
-    assert!(count("has ended (exit status: 3)") > 0, "{failures:?}");
-    assert_eq!(count("cannot judge") + count("has ended"), failures.len(), "{failures:?}");
+    let begin = |words: &str| failures.iter().filter(|reason| reason.starts_with(words)).count();
+    let raised = begin("reward in reward.py, line 10 raised ValueError\nTraceback");
+    let ended = begin("reward.py has ended (exit status: 3)");
+    assert!(raised > 0 && ended > 0 && raised + ended == failures.len(), "{failures:?}");
     let (judged, failed): (u32, u32) = groups(&first)
         .map(|group| (group.judged, group.failed))
         .fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
@@ -54,11 +54,25 @@ fn a_run_is_rewarded_by_a_python_function_whose_text_it_keeps() {
     std::fs::write(&file, REWARD.replace("0.25", "0.0")).unwrap();
     let refused = said(resume(run, &["budget.steps=7"]));
     assert_eq!(refused.code, Some(2), "{refused:?}");
-    for words in ["reward.py is not what the run was started with: line 14", "verifier_files.json"]
+    for words in ["reward.py is not what the run was started with: line 13", "verifier_files.json"]
     {
         assert!(refused.err.contains(words), "`{words}` is missing in: {}", refused.err);
     }
     std::fs::write(&file, REWARD).unwrap();
     succeed(resume(run, &["budget.steps=7"]));
     audit(&reading(run), 8);
+}
+
+#[test]
+fn a_function_that_always_raises_ends_the_run_with_its_traceback() {
+    let text = "def score(completion):\n    raise KeyError('no such judge')\n";
+    std::fs::write(folder().join("raises.py"), text).unwrap();
+    let judge = "task.datasets=[{name=\"chain\",source={type=\"chain\",min_steps=1,max_steps=3,\
+                 count=1216},verifier={type=\"python\",file=\"raises.py\",workers=1}}]";
+    let set = [judge, "evaluation.at_start=false", "pipeline.groups_per_step=4"];
+    let said = said(train("scalerl", "always-raises", &set));
+    assert_eq!(said.code, Some(1), "{said:?}");
+    for words in ["score in raises.py, line 2 raised KeyError", "Traceback", "'no such judge'"] {
+        assert!(said.err.contains(words), "`{words}` is missing in: {}", said.err);
+    }
 }

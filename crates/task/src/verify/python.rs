@@ -193,3 +193,40 @@ impl Verifier for PythonVerifier {
         Err(VerifierError::BadReward { key: "function", problem })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn that_the_file_has_changed_is_said_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, log) = (folder.path().join("reward.py"), folder.path().join("verifier.log"));
+        let text = "def score(completion):\n    return 1.0\n";
+        std::fs::write(&path, text).unwrap();
+        let file = VerifierFile { path: path.display().to_string(), text: text.into() };
+        let options = PythonOptions {
+            file,
+            function: "score".to_owned(),
+            python: "python3".to_owned(),
+            processes: 1,
+            batch_size: 1,
+            time: Duration::from_secs(20),
+            start: Duration::from_mins(1),
+            scores: Scores::default(),
+            log: VerifierLog::default(),
+        };
+        options.log.keep_at(&log);
+        let verifier = PythonVerifier::try_new(options).unwrap();
+        let look = || {
+            verifier.watch.lock().unwrap().next = Instant::now();
+            verifier.say_changes();
+            std::fs::read_to_string(&log).unwrap_or_default().matches("has changed").count()
+        };
+        assert_eq!(look(), 0);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(look(), 0, "in the middle of an edit");
+        std::fs::write(&path, text.replace('1', "0")).unwrap();
+        assert_eq!((look(), look()), (1, 1));
+    }
+}
