@@ -24,7 +24,7 @@ MAY_USE = {
     "model": {"files", "torch"},
     "generate": {"model", "rollout", "torch"},
     "worker": {"generate", "model", "objective", "recipe", "rollout", "task", "torch"},
-    "environment": {"recipe", "rollout", "task"},
+    "environment": {"recipe", "rollout", "serve", "task"},
     "engine": {"curve", "journal", "objective", "recipe", "rollout"},
     "board": {"curve", "journal"},
     "study": {"curve", "files", "journal", "recipe", "rollout"},

@@ -238,8 +238,8 @@ impl Role {
         let local = LocalGenerator::start(LocalGeneratorSetup {
             options: generator_options(&recipe, &config, self.device),
             model,
-            tokenizer: renderer.tokenizer.clone(),
-            stop_tokens: renderer.tokenizer.ends().iter().map(|id| *id as u32).collect(),
+            tokenizer: renderer.tokenizer(),
+            stop_tokens: renderer.ends(),
             cache_after_exchange: cache_after_exchange(&recipe),
             weight_store: weight_store.clone(),
             threads: None,

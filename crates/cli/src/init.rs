@@ -205,7 +205,7 @@ fn facts(
     let estimate = |text: &str| text.chars().count().div_ceil(CHARACTERS_PER_TOKEN);
     let count = |text: &str| match &renderer {
         Some(renderer) => {
-            renderer.tokenizer.encode(text, Markers::Leave).map_or(0, |all| all.len())
+            renderer.tokenizer().encode(text, Markers::Leave).map_or(0, |all| all.len())
         }
         None => estimate(text),
     };
@@ -224,7 +224,7 @@ fn facts(
     };
     Ok(Facts {
         form: judging.form,
-        prompts: prompts.map_err(|error| bad_model(&error))?,
+        prompts: prompts.map_err(|error| BadInput::new(&error).hint(error.hint()))?,
         solutions: measured.iter().filter_map(solution).map(|text| count(&text)).collect(),
         answers: measured.iter().map(|problem| count(&problem.answer)).collect(),
         distinct: problems.iter().map(Problem::text).collect::<BTreeSet<_>>().len(),

@@ -12,7 +12,7 @@ use crate::Chat;
 /// The tokens of one episode, growing by turns.
 pub struct Conversation {
     policy: Arc<dyn Policy>,
-    chat: Arc<dyn Chat>,
+    chat: Chat,
     tokens: Vec<u32>,
     /// Of the last turn.
     written: Vec<u32>,
@@ -30,7 +30,7 @@ pub enum Written {
 
 impl Conversation {
     /// Begins with the tokens of a prompt.
-    pub fn new(prompt: Vec<u32>, policy: Arc<dyn Policy>, chat: Arc<dyn Chat>) -> Self {
+    pub fn new(prompt: Vec<u32>, policy: Arc<dyn Policy>, chat: Chat) -> Self {
         Self { policy, chat, tokens: prompt, written: Vec::new(), stop: Vec::new() }
     }
 

@@ -7,7 +7,9 @@
 //! | driver | who owns the loop |
 //! |---|---|
 //! | [`store`] | we: an exact toy of two tools |
+//! | [`tools`] | we: built-in tools in the model's own format, the data set's verifier at the end |
 //! | [`openenv`] | we: a WebSocket an episode |
+//! | [`program`] | an agent: a command or an address that calls the served policy as it likes |
 //! | [`python`] | we: a class with `reset` and `step` in kept-alive workers |
 //!
 //! Drivers that own the loop go through [`Conversation`], which keeps the tokens of both sides; agents
@@ -21,8 +23,10 @@
 mod chat;
 mod conversation;
 pub mod openenv;
+pub mod program;
 pub mod python;
 pub mod store;
+pub mod tools;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -34,6 +38,7 @@ use scalerl_recipe::{EnvironmentChoice, Recipe};
 use scalerl_rollout::{
     Environment, EnvironmentError, Outcome, Pending, Policy, Prompt, PromptId, Reward,
 };
+use scalerl_serve::{Limits, Server, ServerOptions};
 use scalerl_task::Problem;
 use thiserror::Error;
 
@@ -62,9 +67,13 @@ pub trait Driver: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct Surroundings {
     /// How conversations become tokens.
-    pub chat: Arc<dyn Chat>,
+    pub chat: Chat,
     /// Seconds an environment may take to answer one turn.
     pub turn_timeout: Duration,
+    /// Seconds an environment may take for a whole episode.
+    pub timeout: Duration,
+    /// Most tokens of a context and a turn together.
+    pub longest: u32,
     /// Where what environments print goes.
     pub folder: PathBuf,
 }
@@ -101,14 +110,13 @@ impl Environments {
         surroundings: &Surroundings,
     ) -> Result<Option<Self>, SetUpError> {
         let mut drivers = BTreeMap::new();
+        let mut made = Maker { recipe, surroundings, server: None };
         for dataset in recipe.task.datasets.iter().chain(&recipe.evaluation.datasets) {
             let Some(choice) = dataset.environment() else { continue };
-            let driver = driver(&choice, &dataset.name, recipe, surroundings).map_err(
-                |(key, problem, hint)| {
-                    let dataset = dataset.name.clone();
-                    SetUpError { dataset, key, problem, hint }
-                },
-            )?;
+            let driver = made.driver(&choice, &dataset.name).map_err(|(key, problem, hint)| {
+                let dataset = dataset.name.clone();
+                SetUpError { dataset, key, problem, hint }
+            })?;
             drivers.insert(dataset.name.clone(), driver);
         }
         let problems = Arc::new(problems);
@@ -116,29 +124,83 @@ impl Environments {
     }
 }
 
-fn driver(
-    choice: &EnvironmentChoice,
-    dataset: &str,
-    recipe: &Recipe,
-    surroundings: &Surroundings,
-) -> Result<Box<dyn Driver>, Refusal> {
-    let task = &recipe.task;
-    Ok(match choice {
-        EnvironmentChoice::Store => {
-            let rewards = (task.correct_reward, task.wrong_reward);
-            Box::new(store::StoreDriver::new(rewards, surroundings.chat.clone()))
+/// Makes drivers, and what several of them share.
+struct Maker<'a> {
+    recipe: &'a Recipe,
+    surroundings: &'a Surroundings,
+    server: Option<Arc<Server>>,
+}
+
+impl Maker<'_> {
+    fn driver(
+        &mut self,
+        choice: &EnvironmentChoice,
+        dataset: &str,
+    ) -> Result<Box<dyn Driver>, Refusal> {
+        let (task, surroundings) = (&self.recipe.task, self.surroundings);
+        Ok(match choice {
+            EnvironmentChoice::Store => {
+                let rewards = (task.correct_reward, task.wrong_reward);
+                Box::new(store::StoreDriver::new(rewards, surroundings.chat.clone()))
+            }
+            EnvironmentChoice::Tools { .. } => {
+                Box::new(tools::ToolsDriver::start(choice, surroundings)?)
+            }
+            EnvironmentChoice::Python { file, class, python, workers, pass_score } => {
+                let settings = python::Settings { file, class, python, workers: *workers as usize };
+                Box::new(python::PythonDriver::start(
+                    &settings,
+                    dataset,
+                    *pass_score,
+                    surroundings,
+                )?)
+            }
+            EnvironmentChoice::Program { command, url, pass_score } => {
+                let agent = match url {
+                    Some(url) => program::Agent::Url(url.clone()),
+                    None => program::Agent::Command(command.clone()),
+                };
+                let (server, timeout) = (self.server()?, surroundings.timeout);
+                Box::new(program::ProgramDriver::new(agent, server, *pass_score, timeout))
+            }
+            EnvironmentChoice::OpenEnv { url, action_key, observation_key, pass_score } => {
+                let (action_key, observation_key) =
+                    (action_key.as_deref(), observation_key.as_deref());
+                let settings = openenv::Settings { url, action_key, observation_key };
+                Box::new(openenv::OpenEnvDriver::start(&settings, *pass_score, surroundings)?)
+            }
+            EnvironmentChoice::Verifiers { .. } => {
+                return Err(("type", "\"verifiers\" is not there yet".to_owned(), ""));
+            }
+        })
+    }
+
+    /// The policy behind HTTP, for agents; started with the first of them.
+    fn server(&mut self) -> Result<Arc<Server>, Refusal> {
+        if let Some(server) = &self.server {
+            return Ok(server.clone());
         }
-        EnvironmentChoice::Python { file, class, python, workers, pass_score } => {
-            let settings = python::Settings { file, class, python, workers: *workers as usize };
-            Box::new(python::PythonDriver::start(&settings, dataset, *pass_score, surroundings)?)
-        }
-        EnvironmentChoice::OpenEnv { url, action_key, observation_key, pass_score } => {
-            let (action_key, observation_key) = (action_key.as_deref(), observation_key.as_deref());
-            let settings = openenv::Settings { url, action_key, observation_key };
-            Box::new(openenv::OpenEnvDriver::start(&settings, *pass_score, surroundings)?)
-        }
-        _ => return Err(("type", format!("\"{}\" is not there yet", choice.name()), "")),
-    })
+        let at_once = self.recipe.episode.at_once as usize;
+        let options = ServerOptions {
+            address: "127.0.0.1:0".to_owned(),
+            api_key: None,
+            model: program::MODEL.to_owned(),
+            max_model_len: self.surroundings.longest,
+            load: None,
+            limits: Limits {
+                connections: (4 * at_once).max(64),
+                requests: (4 * at_once).max(64),
+                deadline: Duration::from_hours(1),
+                ..Limits::default()
+            },
+        };
+        // Without a session's key there is no policy to ask.
+        let server = Server::start(options, self.surroundings.chat.format(), None);
+        let server = server.map_err(|error| ("type", error.to_string(), error.hint()))?;
+        let server = Arc::new(server);
+        self.server = Some(server.clone());
+        Ok(server)
+    }
 }
 
 impl Environment for Environments {

@@ -9,7 +9,6 @@
 //! take. Any other error is one of the episode.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
@@ -42,7 +41,7 @@ pub struct OpenEnvDriver {
     action_key: String,
     observation_key: Option<String>,
     pass_score: f64,
-    chat: Arc<dyn Chat>,
+    chat: Chat,
     turn_timeout: Duration,
 }
 

@@ -48,7 +48,7 @@ pub struct PythonDriver {
     /// Episodes so far: each names one, and takes the next worker.
     episodes: AtomicU64,
     pass_score: f64,
-    chat: Arc<dyn Chat>,
+    chat: Chat,
     turn_timeout: Duration,
 }
 

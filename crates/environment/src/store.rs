@@ -1,7 +1,6 @@
 //! The built-in toy: numbers behind letters, read and added by turns (`scalerl_task::synthetic::store`).
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use scalerl_rollout::{EnvironmentError, EpisodeVerdict, Outcome, Pending, Reward};
 use scalerl_task::synthetic::store::{Numbers, Response, TURN_END};
@@ -12,12 +11,12 @@ use crate::{Chat, Conversation, Driver, Task, Written};
 pub struct StoreDriver {
     correct_reward: f64,
     wrong_reward: f64,
-    chat: Arc<dyn Chat>,
+    chat: Chat,
 }
 
 impl StoreDriver {
     /// With what right and wrong answers earn.
-    pub fn new((correct_reward, wrong_reward): (f64, f64), chat: Arc<dyn Chat>) -> Self {
+    pub fn new((correct_reward, wrong_reward): (f64, f64), chat: Chat) -> Self {
         Self { correct_reward, wrong_reward, chat }
     }
 

@@ -11,6 +11,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::process::Pid;
 use scalerl_rollout::EnvironmentError;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -65,16 +66,16 @@ struct Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        end_group(&self.child);
+        let id = self.child.id().and_then(|id| i32::try_from(id).ok());
+        end_group(id.and_then(Pid::from_raw));
     }
 }
 
-/// Kills a process that leads its group and everything it has started.
-pub(crate) fn end_group(child: &Child) {
-    let id = child.id().and_then(|id| i32::try_from(id).ok());
-    // Reaped ones have no number any more, so nobody else's group is hit.
-    if let Some(group) = id.and_then(rustix::process::Pid::from_raw) {
-        rustix::process::kill_process_group(group, rustix::process::Signal::KILL).ok();
+/// Kills the group that a process leads. A process that was reaped has no number any more, so nobody
+/// else's group is hit.
+pub(crate) fn end_group(leader: Option<Pid>) {
+    if let Some(leader) = leader {
+        rustix::process::kill_process_group(leader, rustix::process::Signal::KILL).ok();
     }
 }
 

@@ -53,7 +53,7 @@ async fn a_class_plays_over_several_turns_and_its_rewards_add_up() {
     assert_eq!(outcome.metrics["turns"].to_bits(), 2.0_f64.to_bits());
     // The second turn read the first as it was written, and nothing else was made of it.
     let first = "plain:Play.\nuser:The word has 4 letters.\n";
-    assert_eq!(policy.shown(), [first.to_owned(), format!("{first}bushuser:no\n")]);
+    assert_eq!(policy.shown(), [first.to_owned(), format!("{first}bush\nuser:no\n")]);
     let log = std::fs::read_to_string(folder.path().join("environment-games.log")).unwrap();
     for line in ["a line while it is read", "reset 9", "straight to the descriptor"] {
         assert!(log.contains(line), "{log}");

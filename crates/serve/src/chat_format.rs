@@ -37,6 +37,19 @@ pub enum ChatError {
     Tokenizer(String),
 }
 
+impl ChatError {
+    /// What to try next, printed by the CLI as a `hint:` line.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::NoTemplate => "use a model with a chat template, or plain prompts",
+            Self::Template(_) => {
+                "look at the messages, and at chat_template in the model's tokenizer_config.json"
+            }
+            Self::Tokenizer(_) => "is the model's tokenizer.json complete?",
+        }
+    }
+}
+
 /// A model's way of writing conversations. Calls may take milliseconds.
 pub trait ChatFormat: Send + Sync + 'static {
     /// The conversation as text, open for the assistant's next message. Each message is an object

@@ -14,6 +14,7 @@ pub mod curriculum;
 pub mod data;
 pub mod grade;
 pub mod grader;
+pub mod interpreter;
 pub mod outcome;
 pub mod problem;
 pub mod problems;
@@ -34,6 +35,7 @@ pub mod worker;
 
 pub use answer::{Answer, answer_end};
 pub use grader::TaskGrader;
+pub use interpreter::Interpreter;
 pub use outcome::Outcome;
 pub use problem::{Message, Problem};
 pub use problems::{HELD_OUT, Problems, ProblemsError, ProblemsRecord, problems_of};

@@ -309,6 +309,7 @@ mod tests {
     use super::*;
     use scalerl_recipe::Format;
 
+    /// Those whose whole problem is in their prompt; [`store`] tests itself.
     fn all() -> Vec<Synthetic> {
         vec![
             Synthetic::Chain(Chain::default()),
@@ -341,6 +342,7 @@ mod tests {
             Synthetic::Chain(c) => Synthetic::Chain(Chain { noise: 0.0, ..c }),
             Synthetic::Arithmetic(c) => Synthetic::Arithmetic(Arithmetic { noise: 0.0, ..c }),
             Synthetic::Countdown(c) => Synthetic::Countdown(Countdown { noise: 0.0, ..c }),
+            Synthetic::Store(c) => Synthetic::Store(Store { noise: 0.0, ..c }),
         }
     }
 
@@ -349,6 +351,7 @@ mod tests {
             Synthetic::Chain(_) => (chain::evaluate(prompt).unwrap().to_string(), None),
             Synthetic::Arithmetic(_) => (arithmetic::evaluate(prompt).unwrap().to_string(), None),
             Synthetic::Countdown(_) => (String::new(), countdown::read_prompt(prompt)),
+            Synthetic::Store(_) => unreachable!("its prompt does not hold the problem"),
         };
         Problem { fields: fields.unwrap_or_default(), ..Problem::plain(prompt, answer) }
     }

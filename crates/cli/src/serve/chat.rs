@@ -36,6 +36,10 @@ impl ModelChat {
         &self.ends
     }
 
+    pub(crate) fn has_template(&self) -> bool {
+        self.template.is_some()
+    }
+
     fn tokens(&self, text: &str, markers: Markers) -> Result<Vec<u32>, ChatError> {
         let ids = self.tokenizer.encode(text, markers).map_err(|error| unreadable(&error))?;
         Ok(ids.iter().map(|id| *id as u32).collect())

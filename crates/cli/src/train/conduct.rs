@@ -11,7 +11,7 @@ use scalerl_curve::HistoryEntry;
 use scalerl_engine::{
     Deadlines, Devices, EngineError, OwnThread, RunEnd, RunParts, Settings, on_signals,
 };
-use scalerl_environment::{Environments, Surroundings};
+use scalerl_environment::{Chat, Environments, Surroundings};
 use scalerl_journal::{FleetChange, RunFolder};
 use scalerl_model::folder::Model;
 use scalerl_model::train::ComputeKind;
@@ -116,11 +116,11 @@ impl Parts<'_> {
     fn local_generator(&self, weight_store: Arc<WeightStore>) -> Result<LocalGenerator> {
         let (recipe, device) = (self.recipe, self.generator_device);
         let model = self.generator_model(device)?;
-        let tokenizer = self.renderer.tokenizer.clone();
+        let tokenizer = self.renderer.tokenizer();
         Ok(LocalGenerator::start(LocalGeneratorSetup {
             options: generator_options(recipe, &model.config, device),
             model,
-            stop_tokens: ends(&self.renderer),
+            stop_tokens: self.renderer.ends(),
             tokenizer,
             cache_after_exchange: cache_after_exchange(recipe),
             weight_store,
@@ -161,11 +161,6 @@ impl Parts<'_> {
         writeln!(std::io::stderr(), "{}", own.way_in(&name))?;
         Ok(Arc::new(generator))
     }
-}
-
-/// The model's end tokens.
-fn ends(renderer: &Renderer) -> Vec<u32> {
-    renderer.tokenizer.ends().iter().map(|id| *id as u32).collect()
 }
 
 pub(super) fn conduct(parts: Parts) -> Result<RunEnd> {
@@ -297,7 +292,7 @@ async fn engage<G: Generator, T: Trainer>(
     let settings = Settings {
         recipe: (**recipe).clone(),
         phrases: renderer.phrases(recipe)?,
-        intake: intake(renderer.tokenizer.clone(), &ends(&renderer), policy.vocabulary()?),
+        intake: intake(renderer.tokenizer(), &renderer.ends(), policy.vocabulary()?),
         evaluation_sets,
         devices,
         generator_flops_per_token: forward_flops(&policy.config()?, one_token),
@@ -348,8 +343,10 @@ fn environments(
     folder: &Path,
 ) -> Result<Option<Arc<dyn Environment>>> {
     let surroundings = Surroundings {
-        chat: Arc::new(renderer.clone()),
+        chat: Chat::new(Arc::new(renderer.clone())),
         turn_timeout: Duration::from_secs_f64(recipe.episode.turn_timeout_s),
+        timeout: Duration::from_secs_f64(recipe.episode.timeout_s),
+        longest: u32::try_from(recipe.longest_sequence()).unwrap_or(u32::MAX),
         folder: folder.to_owned(),
     };
     let grader = grader.clone();

@@ -5,42 +5,57 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use scalerl_engine::Phrases;
-use scalerl_environment::Chat;
-use scalerl_model::error::LoadError;
-use scalerl_model::template::{ChatTemplate, Prompt as Turn};
-use scalerl_model::tokenizer::{Markers, Tokenizer};
+use scalerl_model::tokenizer::Tokenizer;
 use scalerl_recipe::{Recipe, Thinking};
 use scalerl_rollout::Prompt;
+use scalerl_serve::tools::Family;
+use scalerl_serve::{ChatError, ChatFormat, Extras, Special};
 use scalerl_task::{Problem, answer_end};
 use serde_json::{Value, json};
 
+use crate::serve::chat::ModelChat;
 use crate::train::policy::bad_model;
 
 /// Renders prompts of one recipe for one model.
 #[derive(Clone)]
 pub(crate) struct Renderer {
-    pub(crate) tokenizer: Arc<Tokenizer>,
-    template: Option<Arc<ChatTemplate>>,
+    chat: Arc<ModelChat>,
     /// Put at the end of a prompt that does not end with it already.
     open: Option<String>,
 }
 
 impl Renderer {
     pub(crate) fn load(recipe: &Recipe, folder: &Path) -> Result<Self> {
-        let tokenizer = Tokenizer::load(folder).map_err(|error| bad_model(&error))?;
-        let template = ChatTemplate::load(folder).map_err(|error| bad_model(&error))?;
+        let chat = ModelChat::load(folder).map_err(|error| bad_model(&error))?;
         let open = match &recipe.format.thinking {
             Thinking::Tags { open, opened_by_prompt: true, .. } => Some(open.clone()),
             _ => None,
         };
-        Ok(Self { tokenizer: Arc::new(tokenizer), template: template.map(Arc::new), open })
+        Ok(Self { chat: Arc::new(chat), open })
+    }
+
+    pub(crate) fn tokenizer(&self) -> Arc<Tokenizer> {
+        self.chat.tokenizer()
+    }
+
+    /// The model's end tokens.
+    pub(crate) fn ends(&self) -> Vec<u32> {
+        self.chat.ends().to_vec()
     }
 
     /// The prompt the model sees.
-    pub(crate) fn render(&self, problem: &Problem) -> Result<Prompt, LoadError> {
+    pub(crate) fn render(&self, problem: &Problem) -> Result<Prompt, ChatError> {
+        let is_plain = problem.messages.first().is_none_or(|first| first.role == "plain");
         let messages: Vec<Value> = problem.messages.iter().map(|m| json!(m)).collect();
-        let (text, markers) = self.opened(&messages, &[])?;
-        let token_ids = self.encode(&text, markers)?;
+        let (text, token_ids) = if is_plain || !self.chat.has_template() {
+            let text = self.opened(problem.text());
+            let token_ids = self.encode_plain(&text)?;
+            (text, token_ids)
+        } else {
+            let text = ChatFormat::render(self, &messages, &Extras::default())?;
+            let token_ids = self.encode(&text)?;
+            (text, token_ids)
+        };
         Ok(Prompt {
             id: problem.id.clone(),
             dataset: problem.dataset.clone(),
@@ -50,40 +65,14 @@ impl Renderer {
         })
     }
 
-    /// A conversation up to where the policy writes: by the template, or as plain text.
-    fn conversation(
-        &self,
-        messages: &[Value],
-        tools: &[Value],
-    ) -> Result<(String, Markers), LoadError> {
-        let is_plain = messages.first().is_none_or(|first| first["role"] == "plain");
-        match &self.template {
-            Some(template) if !is_plain => {
-                Ok((template.render(messages, Turn::Open)?, Markers::Leave))
-            }
-            _ => {
-                let texts = messages.iter().filter_map(|message| message["content"].as_str());
-                Ok((texts.collect::<Vec<_>>().join("\n"), Markers::Add))
-            }
-        }
-    }
-
-    /// The same with thinking opened, where the format wants that.
-    fn opened(&self, messages: &[Value], tools: &[Value]) -> Result<(String, Markers), LoadError> {
-        let (mut text, markers) = self.conversation(messages, tools)?;
-        if let Some(open) = self.missing_open(&text) {
+    /// With thinking opened, where the format wants that.
+    fn opened(&self, mut text: String) -> String {
+        if let Some(open) = &self.open
+            && !text.trim_end().ends_with(open.as_str())
+        {
             text.push_str(open);
         }
-        Ok((text, markers))
-    }
-
-    fn missing_open(&self, text: &str) -> Option<&str> {
-        self.open.as_deref().filter(|open| !text.trim_end().ends_with(open))
-    }
-
-    fn encode(&self, text: &str, markers: Markers) -> Result<Vec<u32>, LoadError> {
-        let tokens = self.tokenizer.encode(text, markers)?;
-        Ok(tokens.iter().map(|id| *id as u32).collect())
+        text
     }
 
     /// What an interruption appends, what ends thinking, and what the answer.
@@ -92,11 +81,7 @@ impl Renderer {
         let Some(close) = recipe.format.thinking_close() else {
             return Ok(Phrases { end_of_answer, ..Phrases::default() });
         };
-        let encode = |text: &str| -> Result<Vec<u32>> {
-            let tokens = self.tokenizer.encode(text, Markers::Leave);
-            let tokens = tokens.map_err(|error| bad_model(&error))?;
-            Ok(tokens.iter().map(|id| *id as u32).collect())
-        };
+        let encode = |text: &str| -> Result<Vec<u32>> { Ok(self.encode(text)?) };
         Ok(Phrases {
             interruption: encode(&format!("{}{close}", recipe.format.interruption))?,
             end_of_thinking: encode(close)?,
@@ -105,42 +90,29 @@ impl Renderer {
     }
 }
 
-/// Stands for a turn of the policy, so that what the template writes after it can be told apart.
-const WRITTEN: &str = "the turn that was written";
-
-/// Environments speak through the same template.
-impl Chat for Renderer {
-    fn open(&self, messages: &[Value], tools: &[Value]) -> Result<Vec<u32>, String> {
-        let (text, markers) = self.opened(messages, tools).map_err(|error| error.to_string())?;
-        self.encode(&text, markers).map_err(|error| error.to_string())
+/// The model's own format, with thinking opened: what prompts, environments and agents of a run see.
+impl ChatFormat for Renderer {
+    fn render(&self, messages: &[Value], extras: &Extras) -> Result<String, ChatError> {
+        Ok(self.opened(self.chat.render(messages, extras)?))
     }
 
-    fn gap(&self, written: &[u32], said: &[Value]) -> Result<Vec<u32>, String> {
-        let is_plain = said.iter().all(|message| message["role"] == "plain");
-        let (Some(_), false) = (&self.template, is_plain) else {
-            let text: String =
-                said.iter().filter_map(|message| message["content"].as_str()).collect();
-            return self.encode(&text, Markers::Leave).map_err(|error| error.to_string());
-        };
-        let before = [
-            json!({"role": "user", "content": ""}),
-            json!({"role": "assistant", "content": WRITTEN}),
-        ];
-        let messages: Vec<Value> = before.into_iter().chain(said.iter().cloned()).collect();
-        let (text, _) = self.conversation(&messages, &[]).map_err(|error| error.to_string())?;
-        let at = text.find(WRITTEN).ok_or("the chat template drops what the assistant wrote")?;
-        let mut gap = self
-            .encode(&text[at + WRITTEN.len()..], Markers::Leave)
-            .map_err(|error| error.to_string())?;
-        // The end token that the policy chose stands there already.
-        let is_ended =
-            written.last().is_some_and(|last| self.tokenizer.ends().contains(&i64::from(*last)));
-        if is_ended && gap.first() == written.last() {
-            gap.remove(0);
-        }
-        if let Some(open) = self.missing_open(&text) {
-            gap.extend(self.encode(open, Markers::Leave).map_err(|error| error.to_string())?);
-        }
-        Ok(gap)
+    fn encode(&self, text: &str) -> Result<Vec<u32>, ChatError> {
+        self.chat.encode(text)
+    }
+
+    fn encode_plain(&self, text: &str) -> Result<Vec<u32>, ChatError> {
+        self.chat.encode_plain(text)
+    }
+
+    fn decode(&self, token_ids: &[u32], special: Special) -> Result<String, ChatError> {
+        self.chat.decode(token_ids, special)
+    }
+
+    fn end_tokens(&self) -> &[u32] {
+        self.chat.end_tokens()
+    }
+
+    fn tool_family(&self) -> Option<Family> {
+        self.chat.tool_family()
     }
 }

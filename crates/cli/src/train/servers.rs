@@ -89,7 +89,7 @@ impl Servers<'_> {
             unreachable!("called for vLLM only")
         };
         let token = token_file.as_deref().map(read_token).transpose()?;
-        let tokenizer = self.renderer.tokenizer.clone();
+        let tokenizer = self.renderer.tokenizer();
         Ok(VllmSetup {
             urls: urls.clone(),
             token,

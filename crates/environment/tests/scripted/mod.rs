@@ -11,26 +11,42 @@ use scalerl_rollout::{
     Completion, Environment as _, EnvironmentError, FinishReason, GeneratorError, Live, Outcome,
     Pending, Policy, PolicyVersion, Prompt, PromptId, SampleRequest,
 };
+use scalerl_serve::tools::Family;
+use scalerl_serve::{ChatError, ChatFormat, Extras, Special};
 use scalerl_task::Problem;
 use serde_json::Value;
-
-/// Ends every message of the byte chat.
-const END: u8 = b'\n';
 
 /// `role:text\n`, one byte a token.
 pub(crate) struct ByteChat;
 
-impl Chat for ByteChat {
-    fn open(&self, messages: &[Value], _tools: &[Value]) -> Result<Vec<u32>, String> {
-        self.gap(&[], messages)
-    }
-
-    fn gap(&self, _written: &[u32], said: &[Value]) -> Result<Vec<u32>, String> {
+impl ChatFormat for ByteChat {
+    fn render(&self, messages: &[Value], _extras: &Extras) -> Result<String, ChatError> {
         let line = |message: &Value| {
             let text = |key: &str| message[key].as_str().unwrap_or_default().to_owned();
-            format!("{}:{}{}", text("role"), text("content"), char::from(END))
+            format!("{}:{}\n", text("role"), text("content"))
         };
-        Ok(said.iter().map(line).collect::<String>().bytes().map(u32::from).collect())
+        Ok(messages.iter().map(line).collect())
+    }
+
+    fn encode(&self, text: &str) -> Result<Vec<u32>, ChatError> {
+        Ok(text.bytes().map(u32::from).collect())
+    }
+
+    fn encode_plain(&self, text: &str) -> Result<Vec<u32>, ChatError> {
+        self.encode(text)
+    }
+
+    fn decode(&self, token_ids: &[u32], _special: Special) -> Result<String, ChatError> {
+        let bytes: Vec<u8> = token_ids.iter().map(|id| *id as u8).collect();
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn end_tokens(&self) -> &[u32] {
+        &[]
+    }
+
+    fn tool_family(&self) -> Option<Family> {
+        Some(Family::Hermes)
     }
 }
 
@@ -94,8 +110,10 @@ pub(crate) fn environments(environment: &str, folder: &Path) -> Result<Environme
     let source = Source::Text { name: "test".into(), text };
     let recipe = Recipe::load(&[source], &[]).map_err(|error| error.to_string())?;
     let surroundings = Surroundings {
-        chat: Arc::new(ByteChat),
+        chat: Chat::new(Arc::new(ByteChat)),
         turn_timeout: Duration::from_secs(3),
+        timeout: Duration::from_secs(20),
+        longest: 1 << 16,
         folder: folder.to_owned(),
     };
     let problem = |id: &PromptId| {
@@ -116,10 +134,8 @@ pub(crate) async fn play(
     let prompt = Prompt {
         id: PromptId("games/0".into()),
         dataset: "games".into(),
-        text: "plain:Play.\n".into(),
-        token_ids: ByteChat
-            .open(&[serde_json::json!({"role": "plain", "content": "Play."})], &[])
-            .unwrap(),
+        text: "Play.".into(),
+        token_ids: ByteChat.encode("Play.").unwrap(),
         answer: "42".into(),
     };
     environments.play(&prompt, 9, policy).await
