@@ -202,6 +202,7 @@ mod tests {
     scalerl                                ScaleRL (arXiv 2510.13786): the recipe whose curve held to 100,000 GPU-hours
     quickstart                             ScaleRL on a small synthetic task: minutes on two CPU cores
     first-run                              ScaleRL for a first run of an hour: the base of what `scalerl init` writes
+    episodes                               ScaleRL over episodes of several turns with two tools: minutes on two CPU cores
     minimax-m1                             MiniMax-M1 as run in the ScaleRL paper: CISPO and FP32 head, phases alternate
     magistral                              Magistral as run in the ScaleRL paper: DAPO, streaming
     dapo-qwen2.5                           Qwen2.5-DAPO as run in the ScaleRL paper
@@ -218,6 +219,7 @@ mod tests {
     leave-one-out/no-zero-variance-filter  leave one out: no zero-variance filter
     leave-one-out/uniform-sampling         leave one out: uniform sampling for No-Positive-Resampling
     examples/gsm8k                         ScaleRL on GSM8K: a 0.5B model on one GPU
+    examples/gsm8k-python                  ScaleRL on GSM8K with a Python tool: a 0.5B model on one GPU, several turns
 
     a recipe for data of your own: scalerl init DATA --model MODEL
     ");

@@ -23,6 +23,7 @@ pub const RECIPES: &[Shipped] = shipped!["recipes/":
     "scalerl",
     "quickstart",
     "first-run",
+    "episodes",
     "minimax-m1",
     "magistral",
     "dapo-qwen2.5",
@@ -41,7 +42,7 @@ pub const RECIPES: &[Shipped] = shipped!["recipes/":
 ];
 
 /// Recipes to begin from, which name data of the user's own.
-pub const EXAMPLES: &[Shipped] = shipped!["": "examples/gsm8k"];
+pub const EXAMPLES: &[Shipped] = shipped!["": "examples/gsm8k", "examples/gsm8k-python"];
 
 /// The shipped recipe or example of that name.
 pub fn find(name: &str) -> Option<&'static Shipped> {

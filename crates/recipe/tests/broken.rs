@@ -130,7 +130,7 @@ fn recipes_that_extend_each_other_are_found_out() {
 fn an_unknown_base_suggests_the_nearest_recipe() {
     insta::assert_snapshot!(error_of("unknown-base.toml"), @r#"
     error: unknown-base.toml:1: `extends` cannot be "scalrl"; did you mean `scalerl`?
-    hint: choose one of: scalerl, quickstart, first-run, minimax-m1, magistral, dapo-qwen2.5, grpo-deepseek, gspo, dr-grpo, small, leave-one-out/ppo-off-policy, leave-one-out/dapo-loss, leave-one-out/bf16-head, leave-one-out/sample-average, leave-one-out/group-normalisation, leave-one-out/length-penalty, leave-one-out/no-zero-variance-filter, leave-one-out/uniform-sampling, examples/gsm8k
+    hint: choose one of: scalerl, quickstart, first-run, episodes, minimax-m1, magistral, dapo-qwen2.5, grpo-deepseek, gspo, dr-grpo, small, leave-one-out/ppo-off-policy, leave-one-out/dapo-loss, leave-one-out/bf16-head, leave-one-out/sample-average, leave-one-out/group-normalisation, leave-one-out/length-penalty, leave-one-out/no-zero-variance-filter, leave-one-out/uniform-sampling, examples/gsm8k, examples/gsm8k-python
     "#);
 }
 

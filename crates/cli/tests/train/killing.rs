@@ -1,5 +1,6 @@
 //! SIGKILL at random moments, and what the folder says afterwards.
 
+use std::process::Command;
 use std::time::Duration;
 
 use rand_chacha::ChaCha8Rng;
@@ -15,7 +16,7 @@ use crate::bench::{
 const KILLS: usize = 30;
 
 /// Small steps, each saved every other time, and more of them than a killed run can take.
-const ENDLESS: [&str; 7] = [
+pub(crate) const ENDLESS: [&str; 7] = [
     "pipeline.groups_per_step=4",
     "pipeline.group_size=4",
     "task.held_out=16",
@@ -27,12 +28,18 @@ const ENDLESS: [&str; 7] = [
 
 /// Starts, kills at a random moment after a random number of new events, and so on; then lets the
 /// run come to its end. Returns its steps.
-fn kill_and_resume(run: &str, set: &[&str], seed: u64) -> u64 {
+pub(crate) fn kill_and_resume(
+    run: &str,
+    kills: usize,
+    seed: u64,
+    begin: impl Fn(&[&str]) -> Command,
+    set: &[&str],
+) -> u64 {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let all: Vec<&str> = ENDLESS.iter().chain(set).copied().collect();
-    for kill in 0..KILLS {
+    for kill in 0..kills {
         let command = match kill {
-            0 => train("scalerl", run, &all),
+            0 => begin(&all),
             _ => resume(run, &[]),
         };
         let mut child = { command }.spawn().unwrap();
@@ -57,7 +64,13 @@ fn kill_and_resume(run: &str, set: &[&str], seed: u64) -> u64 {
 #[test]
 fn a_killed_pipeline_skips_no_prompt_and_trains_on_none_twice() {
     let set = ["objective.curriculum=\"none\"", "objective.off_policy.steps_behind=3"];
-    let steps = kill_and_resume("killed-pipeline", &set, 1);
+    let steps = kill_and_resume(
+        "killed-pipeline",
+        KILLS,
+        1,
+        |all| train("scalerl", "killed-pipeline", all),
+        &set,
+    );
     let reading = reading("killed-pipeline");
     let places = audit(&reading, 3);
     assert_none_skipped(&places, 1200);
@@ -73,7 +86,7 @@ fn a_killed_pipeline_skips_no_prompt_and_trains_on_none_twice() {
 #[test]
 fn a_killed_run_without_lag_leaves_what_an_undisturbed_one_does() {
     let set = ["objective.off_policy.steps_behind=0", "objective.curriculum.threshold=0.7"];
-    let steps = kill_and_resume("killed", &set, 2);
+    let steps = kill_and_resume("killed", KILLS, 2, |all| train("scalerl", "killed", all), &set);
     let killed = reading("killed");
     let budget = format!("budget.steps={steps}");
     let all: Vec<&str> = ENDLESS.iter().chain(&set).copied().chain([budget.as_str()]).collect();

@@ -10,8 +10,8 @@ use crate::bench::{audit, events, finish, folder, groups, scalerl, succeed, trai
 /// Standard errors of a difference that chance does not make: one in a thousand, one-sided.
 const SURE: f64 = 3.0;
 
-/// How far the mean of the last third of the evaluations is above the first one.
-fn assert_rises(reading: &Reading, name: &str) {
+/// The first evaluation, the mean of the last third of them, and how many standard errors lie between.
+pub(crate) fn rise(reading: &Reading) -> (f64, f64, f64) {
     let sets: Vec<(f64, f64)> = events(reading)
         .filter_map(|what| match what {
             What::Evaluation { sets, .. } => Some((sets[0].pass_rate, sets[0].samples as f64)),
@@ -24,8 +24,13 @@ fn assert_rises(reading: &Reading, name: &str) {
     // The prompts are the same at each evaluation, so what is left is the noise of sampling.
     let variance = |rate: f64, samples: f64| rate * (1.0 - rate) / samples;
     let error = (variance(first, samples) + variance(mean, samples * last.len() as f64)).sqrt();
-    println!("{name}: {first:.3} to {mean:.3}, {:.1} standard errors", (mean - first) / error);
-    assert!(mean > first + SURE * error, "{name}: {first:.3} to {mean:.3} ± {error:.3}: {sets:?}");
+    (first, mean, (mean - first) / error)
+}
+
+fn assert_rises(reading: &Reading, name: &str) {
+    let (first, mean, errors) = rise(reading);
+    println!("{name}: {first:.3} to {mean:.3}, {errors:.1} standard errors");
+    assert!(errors > SURE, "{name}: {first:.3} to {mean:.3}, {errors:.1} standard errors");
 }
 
 /// Interruptions happen in training, and answers after them are graded like any other.

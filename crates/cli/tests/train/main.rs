@@ -10,6 +10,7 @@
 #[path = "../../../engine/tests/audit/mod.rs"]
 mod audit;
 mod bench;
+mod episodes;
 mod exactness;
 mod history;
 mod hostile;
