@@ -197,7 +197,7 @@ fn served(args: &Args, folder: &Path) -> Result<(Run, Run)> {
         limits: Limits {
             requests: args.connections,
             connections: 2 * args.connections,
-            deadline: Duration::from_secs(3600),
+            deadline: Duration::from_hours(1),
             ..Limits::default()
         },
     };
