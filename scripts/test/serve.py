@@ -181,6 +181,7 @@ def test_lm_eval(url, model, folder):
                                            num_concurrent=4, max_length=1024))  # fmt: skip
     judged = run("hf", dict(pretrained=str(model), dtype="float32", max_length=1024))
     answers = lambda results, task: {sample["doc_id"]: sample["resps"] for sample in results["samples"][task]}
+    check("lm-eval: every question is answered", all(text for ((text,),) in answers(served, "words").values()), True)
     check("lm-eval: generated answers", answers(served, "words"), answers(judged, "words"))
     worst = 0.0
     for place, ours in answers(served, "sums").items():

@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use crate::arithmetic::ArithmeticArgs;
 use crate::failure::BadInput;
 use crate::serve::chat::ModelChat;
+use crate::serve::threads;
 use crate::train::policy::bad_model;
 
 /// Options of `bench serve`.
@@ -176,6 +177,7 @@ impl Run {
 fn served(args: &Args, folder: &Path) -> Result<(Run, Run)> {
     let chat = ModelChat::load(folder).map_err(|error| bad_model(&error))?;
     let model = model(args, folder)?;
+    let threads = threads(model.device());
     let (vocabulary, options) = (model.config.vocabulary, args.options(model.device()));
     let max_model_len = (args.prompt + args.new) as u32;
     let generator = LocalGenerator::start(LocalGeneratorSetup {
@@ -186,7 +188,7 @@ fn served(args: &Args, folder: &Path) -> Result<(Run, Run)> {
         stop_tokens: Vec::new(),
         cache_after_exchange: CacheAfterExchange::Stale,
         weight_store: WeightStore::new(),
-        threads: None,
+        threads,
     })?;
     let options = ServerOptions {
         address: "127.0.0.1:0".to_owned(),
@@ -197,7 +199,7 @@ fn served(args: &Args, folder: &Path) -> Result<(Run, Run)> {
         limits: Limits {
             requests: args.connections,
             connections: 2 * args.connections,
-            deadline: Duration::from_secs(3600),
+            deadline: Duration::from_hours(1),
             ..Limits::default()
         },
     };

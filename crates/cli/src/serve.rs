@@ -15,6 +15,7 @@ use scalerl_model::error::LoadError;
 use scalerl_model::folder::Model;
 use scalerl_model::hub;
 use scalerl_serve::{Limits, Load, LoadOf, Server, ServerOptions, StartError};
+use scalerl_torch::tch::Device;
 use scalerl_worker::{LocalGenerator, LocalGeneratorSetup, WeightStore};
 
 use crate::arithmetic::ArithmeticArgs;
@@ -146,9 +147,16 @@ fn load(args: &Args) -> Result<Loaded> {
         stop_tokens: chat.ends().to_vec(),
         cache_after_exchange: CacheAfterExchange::Stale,
         weight_store: WeightStore::new(),
-        threads: None,
+        threads: threads(device),
     })?;
     Ok(Loaded { generator: Arc::new(generator), chat: Arc::new(chat), max_model_len })
+}
+
+/// On a CPU one core is left to the connections: threads of a product that wait for one another are
+/// slow where something else runs.
+pub(crate) fn threads(device: Device) -> Option<usize> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    (device == Device::Cpu).then_some(cores.saturating_sub(1).max(1))
 }
 
 /// The load of a generator, for `/metrics` and `/health`.

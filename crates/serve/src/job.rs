@@ -50,8 +50,16 @@ pub(crate) trait Shape: Send + Sync + 'static {
     /// The answer in one piece.
     fn whole(&self, app: &App, finished: &[Finished], usage: Usage) -> Result<Value, ApiError>;
 
+    /// Keeps what was said, where the route has conversations.
+    fn remember(&self, _caller: &Caller, _finished: &[Finished]) {}
+}
+
+/// The same for answers that come as events.
+pub(crate) trait Streamed: Shape {
     /// Events before the first token.
-    fn opening(&self, choices: usize) -> Vec<Value>;
+    fn opening(&self, _choices: usize) -> Vec<Value> {
+        Vec::new()
+    }
 
     /// New tokens of a choice; `scores` where the whole choice comes at once with them.
     fn chunk(
@@ -64,9 +72,6 @@ pub(crate) trait Shape: Send + Sync + 'static {
 
     /// The last event, where the client wants one.
     fn closing(&self, usage: Usage) -> Option<Value>;
-
-    /// Keeps what was said.
-    fn remember(&self, caller: &Caller, finished: &[Finished]);
 }
 
 /// A call under way.
@@ -143,7 +148,9 @@ impl<S: Shape> Job<S> {
         self.shape.remember(&self.caller, &finished);
         Ok(json_response(&body))
     }
+}
 
+impl<S: Streamed> Job<S> {
     /// The answer as events.
     pub(crate) async fn stream(self) -> Result<Response, ApiError> {
         let begun = Instant::now();

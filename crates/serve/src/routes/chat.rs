@@ -14,7 +14,7 @@ use crate::choice::{Finish, Piece};
 use crate::conversation::{self, Turn};
 use crate::error::ApiError;
 use crate::fields::Fields;
-use crate::job::{Finished, Job, Shape, Usage};
+use crate::job::{Finished, Job, Shape, Streamed, Usage};
 use crate::logprobs;
 use crate::sampling::Asked;
 use crate::server::App;
@@ -228,6 +228,22 @@ impl Shape for Chat {
         Ok(body)
     }
 
+    fn remember(&self, caller: &Caller, finished: &[Finished]) {
+        let Some(session) = &caller.session else { return };
+        let answer = |one: &Finished| {
+            let tokens = one.piece.tokens.iter().map(|drawn| drawn.id).collect();
+            (one.message.clone(), tokens)
+        };
+        session.remember(Turn {
+            messages: self.messages.clone(),
+            extras: self.extras.clone(),
+            prompt: self.prompt.clone(),
+            answers: finished.iter().map(answer).collect(),
+        });
+    }
+}
+
+impl Streamed for Chat {
     fn opening(&self, choices: usize) -> Vec<Value> {
         let one = |index: usize| {
             let delta = json!({"role": "assistant", "content": ""});
@@ -274,19 +290,5 @@ impl Shape for Chat {
             event["usage"] = usage.json();
             event
         })
-    }
-
-    fn remember(&self, caller: &Caller, finished: &[Finished]) {
-        let Some(session) = &caller.session else { return };
-        let answer = |one: &Finished| {
-            let tokens = one.piece.tokens.iter().map(|drawn| drawn.id).collect();
-            (one.message.clone(), tokens)
-        };
-        session.remember(Turn {
-            messages: self.messages.clone(),
-            extras: self.extras.clone(),
-            prompt: self.prompt.clone(),
-            answers: finished.iter().map(answer).collect(),
-        });
     }
 }

@@ -10,12 +10,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Shown;
-use crate::caller::{Call, Caller};
+use crate::caller::Call;
 use crate::chat_format::{ChatError, ChatFormat};
 use crate::choice::{Finish, Piece};
 use crate::error::ApiError;
 use crate::fields::Fields;
-use crate::job::{Finished, Job, Shape, Usage};
+use crate::job::{Finished, Job, Shape, Streamed, Usage};
 use crate::logprobs;
 use crate::sampling::Asked;
 use crate::server::App;
@@ -199,11 +199,9 @@ impl Shape for Completions {
         body["usage"] = usage.json();
         Ok(body)
     }
+}
 
-    fn opening(&self, _: usize) -> Vec<Value> {
-        Vec::new()
-    }
-
+impl Streamed for Completions {
     fn chunk(
         &mut self,
         app: &App,
@@ -224,6 +222,4 @@ impl Shape for Completions {
             event
         })
     }
-
-    fn remember(&self, _: &Caller, _: &[Finished]) {}
 }

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use scalerl_rollout::TokenScore;
 use serde_json::{Map, Value, json};
 
-use crate::caller::{Call, Caller};
-use crate::choice::{Finish, Piece};
+use crate::caller::Call;
+use crate::choice::{Drawn, Finish};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::job::{Finished, Job, Shape, Usage};
@@ -61,7 +60,7 @@ impl Shape for Tokens {
     fn whole(&self, app: &App, finished: &[Finished], _: Usage) -> Result<Value, ApiError> {
         let choice = |(index, one): (usize, &Finished)| {
             let tokens = &one.piece.tokens;
-            let entry = |drawn: &crate::choice::Drawn| json!({"token": format!("token_id:{}", drawn.id), "logprob": drawn.logprob});
+            let entry = |drawn: &Drawn| json!({"token": format!("token_id:{}", drawn.id), "logprob": drawn.logprob});
             let logprobs = self
                 .has_logprobs
                 .then(|| json!({"content": tokens.iter().map(entry).collect::<Vec<Value>>()}));
@@ -75,24 +74,4 @@ impl Shape for Tokens {
         let choices: Vec<Value> = finished.iter().enumerate().map(choice).collect();
         Ok(json!({"request_id": app.name("generate"), "choices": choices}))
     }
-
-    fn opening(&self, _: usize) -> Vec<Value> {
-        Vec::new()
-    }
-
-    fn chunk(
-        &mut self,
-        _: &App,
-        _: usize,
-        _: &Piece,
-        _: Option<&[TokenScore]>,
-    ) -> Result<Value, ApiError> {
-        Err(ApiError::field("stream", "this route answers in one piece"))
-    }
-
-    fn closing(&self, _: Usage) -> Option<Value> {
-        None
-    }
-
-    fn remember(&self, _: &Caller, _: &[Finished]) {}
 }

@@ -1,5 +1,6 @@
 //! /v1/chat/completions.
 
+use scalerl_rollout::Sampling;
 use serde_json::{Value, json};
 
 use crate::client::{CHAT, error, events, post, serve};
@@ -187,7 +188,8 @@ async fn what_is_asked_reaches_the_policy() {
     }
     let asked = policy.asked.lock().unwrap();
     assert_eq!(asked[1].max_answer_tokens, 2000 - asked[1].prompt_token_ids.len() as u32);
-    assert_eq!(asked[1].sampling.temperature, 1.0);
+    let free = Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 };
+    assert_eq!(asked[1].sampling, free);
     assert_ne!(asked[1].seed, asked[2].seed);
 }
 

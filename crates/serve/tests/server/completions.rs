@@ -74,8 +74,9 @@ async fn an_echo_has_the_prompts_log_probs() {
 #[tokio::test]
 async fn a_stream_says_what_the_whole_answer_says() {
     let server = serve(FakePolicy::new(|request, index| {
-        let seed = request.prompt_token_ids.len() as u32 + index;
-        [singles(&"a long éé text"[..7 + seed as usize]), vec![END]].concat()
+        let length = 7 + request.prompt_token_ids.len() + index as usize;
+        let text: String = "a long éé text".chars().take(length).collect();
+        [singles(&text), vec![END]].concat()
     }));
     for more in [json!({}), json!({"logprobs": 0}), json!({"logprobs": 2}), json!({"echo": true})] {
         let mut body = json!({"prompt": ["x", "yy"], "n": 2, "max_tokens": 50, "return_token_ids": true,
@@ -86,6 +87,7 @@ async fn a_stream_says_what_the_whole_answer_says() {
         body["stream"] = json!(true);
         let mut events = events(&server, COMPLETIONS, &body).await;
         assert_eq!(events.pop().unwrap()["usage"], answer["usage"]);
+        assert_eq!(answer["choices"].as_array().unwrap().len(), 4);
         for whole in answer["choices"].as_array().unwrap() {
             let own = events.iter().map(|event| &event["choices"][0]);
             let own: Vec<&Value> = own.filter(|one| one["index"] == whole["index"]).collect();

@@ -1,5 +1,6 @@
 //! A chat format whose texts have several tokenizations, and a policy that writes what it is told.
 
+use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -36,20 +37,22 @@ impl ChatFormat for FakeChat {
     fn render(&self, messages: &[Value], extras: &Extras) -> Result<String, ChatError> {
         let mut text = String::from("<s>");
         if !extras.tools.is_empty() {
-            text += &format!("<|system|>{}<|end|>", Value::Array(extras.tools.clone()));
+            write!(text, "<|system|>{}<|end|>", Value::Array(extras.tools.clone())).unwrap();
         }
         for message in messages {
             let content = message["content"].as_str().unwrap();
             if content == "refuse me" {
                 return Err(ChatError::Template("no".to_owned()));
             }
-            text += &format!("<|{}|>{content}", message["role"].as_str().unwrap());
+            write!(text, "<|{}|>{content}", message["role"].as_str().unwrap()).unwrap();
             for call in message["tool_calls"].as_array().into_iter().flatten() {
                 let function = &call["function"];
-                text += &format!(
+                write!(
+                    text,
                     "<tool_call>{{\"name\": {}, \"arguments\": {}}}</tool_call>",
                     function["name"], function["arguments"]
-                );
+                )
+                .unwrap();
             }
             text += "<|end|>";
         }
