@@ -63,6 +63,7 @@ fn a_signature_that_is_none_of_the_three_is_shown_with_what_it_could_be() {
         ("*args", vec!["score(*args)"]),
         ("completion, /", vec!["parameters are given by name"]),
         ("completion, reference", vec!["nothing can be given for reference", "answer, row"]),
+        ("completions, prompt", vec!["nothing can be given for prompt", "prompts"]),
         ("solution_str, tokenizer", vec!["nothing can be given for tokenizer"]),
     ] {
         let said = refused(&format!("def score({parameters}):\n    return 1.0\n"), "");

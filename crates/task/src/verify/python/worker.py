@@ -133,7 +133,7 @@ class Reward:
             self.form, known = "verl", VERL
         elif self.names.intersection(TRL[:3]) or (self.takes_any and not self.names):
             self.form, known = "trl", TRL
-            self.columns = [name for name in needed if name not in TRL]
+            self.columns = [name for name in needed if name not in TRL + NOT_COLUMNS]
         elif self.names.intersection(("completion", "full_completion")):
             self.form, known = "plain", PLAIN
         else:
