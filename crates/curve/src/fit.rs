@@ -311,7 +311,7 @@ impl Solved {
     /// What the curve has reached already, at its 5 % end: a run that does not fall has a ceiling
     /// no lower.
     fn reached(&self, window: &Window) -> f64 {
-        self.predictor.forecast(&[window.used[window.used.len() - 1].compute]).curve_low
+        self.predictor.curve_low(window.used[window.used.len() - 1].compute)
     }
 
     fn stated_ceiling(&self, verdict: Verdict, reached: f64) -> Ceiling {

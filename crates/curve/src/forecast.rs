@@ -140,6 +140,14 @@ impl Predictor {
         }
     }
 
+    /// 5 % end of the curve at a compute.
+    pub(crate) fn curve_low(&self, at: Compute) -> f64 {
+        match self {
+            Self::Mixture(posterior) => posterior.at(&[at], 0.0).quantile(0.05).clamp(0.0, 1.0),
+            other => other.forecast(&[at]).curve_low,
+        }
+    }
+
     /// A lighter one for many forecasts.
     fn light(&self) -> Self {
         match self {

@@ -2,15 +2,18 @@
 //!
 //! A posterior over a grid is a mixture of tens of thousands of normals that lie close together.
 //! [`Mixture::new`] joins those that share a mean to a thirty-second of their width and a width to
-//! 1 %, keeping their first two moments: quantiles move by less than 1e-6 of a pass rate (the test
+//! 1.6 %, keeping their first two moments: quantiles move by less than 1e-6 of a pass rate (the test
 //! below holds them against the unjoined sum), and each costs microseconds instead of milliseconds.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::OnceLock;
 
 use crate::fit::Estimate;
 
-/// Normals are joined whose standard deviations differ by less than this factor.
-const SAME_WIDTH: f64 = 1.01;
+/// Normals are joined whose standard deviations share so many leading binary digits: they differ by
+/// 1.6 % at most.
+const WIDTH_DIGITS: u32 = 6;
 /// And whose means lie in one of so many cells to a standard deviation.
 const CELLS_PER_WIDTH: f64 = 32.0;
 /// Beyond so many standard deviations a normal has no mass that a double can show in a sum.
@@ -77,7 +80,7 @@ pub(crate) struct Mixture {
 impl Mixture {
     /// Weights need not be normalised; at least one must be positive.
     pub(crate) fn new(normals: Vec<Normal>) -> Self {
-        Self { normals: joined(normals, SAME_WIDTH, CELLS_PER_WIDTH) }
+        Self { normals: joined(normals, WIDTH_DIGITS, CELLS_PER_WIDTH) }
     }
 
     #[cfg(test)]
@@ -171,11 +174,11 @@ impl Mixture {
 
     /// Joined more and more coarsely until few are left.
     fn thinned(&self) -> Vec<Normal> {
-        let (mut normals, mut width, mut cells) =
-            (self.normals.clone(), SAME_WIDTH, CELLS_PER_WIDTH);
-        while normals.len() > MOST_THINNED && cells > 0.5 {
-            (width, cells) = (width * width, cells / 2.0);
-            normals = joined(normals, width, cells);
+        let (mut normals, mut digits, mut cells) =
+            (self.normals.clone(), WIDTH_DIGITS, CELLS_PER_WIDTH);
+        while normals.len() > MOST_THINNED && digits > 0 {
+            (digits, cells) = (digits - 1, cells / 2.0);
+            normals = joined(normals, digits, cells);
         }
         normals
     }
@@ -201,32 +204,89 @@ fn normalise(normals: &mut [Normal]) {
     }
 }
 
-/// Joins normals of one cell of (width, mean) into one of the same mean and variance.
-fn joined(mut normals: Vec<Normal>, width: f64, cells: f64) -> Vec<Normal> {
+/// Joins normals of one cell of (width, mean) into one of the same mean and variance. Cells are in
+/// the order in which they were met, so that sums repeat.
+fn joined(mut normals: Vec<Normal>, width_digits: u32, cells: f64) -> Vec<Normal> {
     normals.retain(|n| n.weight > 0.0);
     normalise(&mut normals);
+    let dropped = f64::MANTISSA_DIGITS - 1 - width_digits;
     let key = |n: &Normal| {
-        if n.sd <= 0.0 {
-            return (i64::MIN, n.mean.to_bits() as i64);
-        }
-        let row = (n.sd.ln() / width.ln()).floor();
-        let cell = (row * width.ln()).exp() / cells;
-        (row as i64, (n.mean / cell).floor() as i64)
+        let row = n.sd.to_bits() >> dropped;
+        let least_width = f64::from_bits(row << dropped);
+        // An atom is joined with its equals alone.
+        let is_atom = least_width < f64::MIN_POSITIVE;
+        let cell =
+            if is_atom { n.mean.to_bits() as i64 } else { floor(n.mean * cells / least_width) };
+        (row, cell)
     };
-    // Sorted by index too, so that sums do not depend on how equal keys fall.
-    let mut keyed: Vec<((i64, i64), usize)> =
-        normals.iter().enumerate().map(|(index, n)| (key(n), index)).collect();
-    keyed.sort_unstable();
-    let join = |alike: &[((i64, i64), usize)]| join(alike.iter().map(|(_, i)| &normals[*i]));
-    keyed.chunk_by(|a, b| a.0 == b.0).map(join).collect()
+    let mut places: HashMap<(u64, i64), usize, BuildHasherDefault<CellHasher>> = HashMap::default();
+    let mut found: Vec<Joined> = Vec::new();
+    for normal in &normals {
+        let place = *places.entry(key(normal)).or_insert_with(|| {
+            found.push(Joined { origin: normal.mean, ..Joined::default() });
+            found.len() - 1
+        });
+        found[place].add(normal);
+    }
+    found.iter().map(Joined::normal).collect()
 }
 
-fn join<'a>(alike: impl Iterator<Item = &'a Normal> + Clone) -> Normal {
-    let weight: f64 = alike.clone().map(|n| n.weight).sum();
-    let mean = alike.clone().map(|n| n.weight * n.mean).sum::<f64>() / weight;
-    let spread = |n: &Normal| n.weight * (n.sd.powi(2) + (n.mean - mean).powi(2));
-    let variance = alike.map(spread).sum::<f64>() / weight;
-    Normal { weight, mean, sd: variance.sqrt() }
+/// Without a call where the processor has no instruction for it.
+fn floor(value: f64) -> i64 {
+    let whole = value as i64;
+    whole - i64::from(value < whole as f64)
+}
+
+/// Sums over the normals of one cell, about the mean of its first: they lose no digits.
+#[derive(Debug, Clone, Copy, Default)]
+struct Joined {
+    origin: f64,
+    weight: f64,
+    first: f64,
+    second: f64,
+}
+
+impl Joined {
+    fn add(&mut self, normal: &Normal) {
+        let distance = normal.mean - self.origin;
+        self.weight += normal.weight;
+        self.first += normal.weight * distance;
+        self.second += normal.weight * (normal.sd * normal.sd + distance * distance);
+    }
+
+    fn normal(&self) -> Normal {
+        let shift = self.first / self.weight;
+        let variance = (self.second / self.weight - shift * shift).max(0.0);
+        Normal { weight: self.weight, mean: self.origin + shift, sd: variance.sqrt() }
+    }
+}
+
+/// Mixes the two numbers of a cell by one multiplication each: hundreds of thousands are looked up
+/// for a fit, and nobody chooses them to collide.
+#[derive(Debug, Clone, Copy, Default)]
+struct CellHasher(u64);
+
+/// 2^64 over the golden ratio.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl Hasher for CellHasher {
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 32)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0.rotate_left(23) ^ number).wrapping_mul(SPREAD);
+    }
+
+    fn write_i64(&mut self, number: i64) {
+        self.write_u64(number as u64);
+    }
 }
 
 #[cfg(test)]

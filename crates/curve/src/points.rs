@@ -161,6 +161,22 @@ impl Series {
         let count = self.points.partition_point(|point| point.compute <= compute);
         (count > 0).then(|| Self { points: self.points[..count].to_vec(), range: self.range })
     }
+
+    /// Means of as many neighbours each as leave at most `most` points.
+    pub(crate) fn averaged(&self, most: usize) -> Self {
+        let count = self.points.len().div_ceil(most.max(1));
+        if count <= 1 {
+            return self.clone();
+        }
+        let mean = |rows: &[Point]| {
+            let size = rows.len() as f64;
+            let compute = rows.iter().map(|p| p.compute.0).sum::<f64>() / size;
+            let value = rows.iter().map(|p| p.value).sum::<f64>() / size;
+            let samples = rows.iter().map(|p| p.samples).sum::<Option<f64>>();
+            Point { compute: Compute(compute), value, samples }
+        };
+        Self { points: self.points.chunks(count).map(mean).collect(), range: self.range }
+    }
 }
 
 fn check(index: usize, point: &Point, range: ValueRange) -> Result<(), PointsError> {
@@ -193,6 +209,18 @@ fn merge_equal_compute(sorted: &[Point]) -> Vec<Point> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn averages_keep_the_mean_the_samples_and_the_order() {
+        let point =
+            |i: u32| Point::new(Compute(f64::from(i)), f64::from(i) / 8.0).with_samples(2.0);
+        let series = Series::try_new((1..=7).map(point).collect()).unwrap();
+        assert_eq!(series.averaged(7), series);
+        let means = series.averaged(3);
+        assert_eq!(means.points().len(), 3);
+        assert_eq!(means.points()[0], Point::new(Compute(2.0), 0.25).with_samples(6.0));
+        assert_eq!(means.last_compute(), Compute(7.0));
+    }
 
     #[test]
     fn points_are_sorted_and_equal_compute_is_merged() {

@@ -7,6 +7,9 @@ use crate::fit::{Ceiling, fit};
 use crate::options::{FitOptions, Warmup};
 use crate::points::Series;
 
+/// Points that the fits with other cuts are made from; a longer series is averaged.
+const MOST_POINTS: usize = 5000;
+
 /// The ceiling with another warm-up cut.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -22,10 +25,11 @@ pub struct CutRow {
 /// Fits again with no cut and with the first point, two points, a tenth and a quarter left out;
 /// cuts that leave too few points are skipped.
 pub fn other_cuts(series: &Series, options: &FitOptions) -> Vec<CutRow> {
-    let points = series.points();
+    let (points, averaged) = (series.points(), series.averaged(MOST_POINTS));
     let until = options.until.unwrap_or(Compute::UNLIMITED);
     let count = points.partition_point(|p| p.compute <= until);
-    let mut dropped = vec![0, 1, 2, count / 10, count / 4];
+    let one = points.len().div_ceil(MOST_POINTS);
+    let mut dropped = vec![0, one, 2 * one, count / 10, count / 4];
     dropped.sort_unstable();
     dropped.dedup();
     dropped
@@ -34,8 +38,9 @@ pub fn other_cuts(series: &Series, options: &FitOptions) -> Vec<CutRow> {
         .filter_map(|dropped| {
             let cut = if dropped == 0 { Compute::ZERO } else { points[dropped].compute };
             let options = FitOptions { warmup: Warmup::Before(cut), ..*options };
-            let found = fit(series, &options).ok()?;
-            Some(CutRow { cut, points: found.used.len(), ceiling: found.ceiling })
+            let found = fit(&averaged, &options).ok()?;
+            let points = if one == 1 { found.used.len() } else { count - dropped };
+            Some(CutRow { cut, points, ceiling: found.ceiling })
         })
         .collect()
 }
@@ -45,6 +50,18 @@ mod tests {
     use super::*;
     use crate::law::Sigmoid;
     use crate::points::Point;
+
+    #[test]
+    fn a_long_series_is_averaged_and_its_own_points_are_counted() {
+        let law = Sigmoid { floor: 0.4, ceiling: 0.6, steepness: 1.8, midpoint: Compute(500.0) };
+        let computes = (1..=12_000).map(|i| Compute(f64::from(i)));
+        let points = computes.map(|c| Point::new(c, law.value_at(c)));
+        let series = Series::try_new(points.collect()).unwrap();
+        let rows = other_cuts(&series, &FitOptions::default());
+        let used: Vec<usize> = rows.iter().map(|row| row.points).collect();
+        assert_eq!(used, [12_000, 11_997, 11_994, 10_800, 9_000]);
+        assert!(rows.iter().all(|row| (row.ceiling.value - 0.6).abs() < 0.02), "{rows:?}");
+    }
 
     #[test]
     fn cuts_move_the_window_and_keep_the_end() {

@@ -42,7 +42,7 @@ pub struct Wait {
 pub fn until_bounded(series: &Series, found: &Fit, options: &FitOptions) -> Option<Wait> {
     let Predictor::Mixture(posterior) = &found.predictor else { return None };
     let until = found.last_compute();
-    let past = averaged(&series.until(until)?);
+    let past = series.until(until)?.averaged(MOST_EVALUATIONS / 2);
     let mut rng = ChaCha12Rng::seed_from_u64(SEED);
     let mut waits: Vec<usize> = posterior
         .futures(FUTURES)
@@ -55,23 +55,6 @@ pub fn until_bounded(series: &Series, found: &Fit, options: &FitOptions) -> Opti
     waits.sort_unstable();
     let compute = |look: usize| LOOKS.get(look).map(|factor| until * *factor);
     Some(Wait { earliest: compute(waits[0]), likely: compute(waits[FUTURES / 2]) })
-}
-
-/// Neighbours averaged where a run is denser than a future is simulated.
-fn averaged(series: &Series) -> Series {
-    let count = (series.points().len() * 2).div_ceil(MOST_EVALUATIONS);
-    if count <= 1 {
-        return series.clone();
-    }
-    let mean = |rows: &[Point]| {
-        let size = rows.len() as f64;
-        let compute = rows.iter().map(|p| p.compute.0).sum::<f64>() / size;
-        let value = rows.iter().map(|p| p.value).sum::<f64>() / size;
-        let samples = rows.iter().map(|p| p.samples).sum::<Option<f64>>();
-        Point { compute: Compute(compute), value, samples }
-    };
-    let points = series.points().chunks(count).map(mean).collect();
-    Series::try_with_range(points, series.range()).unwrap_or_else(|_| series.clone())
 }
 
 /// What would be measured after the past, up to the last look.

@@ -35,7 +35,7 @@ pub(crate) fn read(
     let mut reader = csv::ReaderBuilder::new()
         .delimiter(separator)
         .flexible(true)
-        .trim(csv::Trim::All)
+        .trim(csv::Trim::Headers)
         .from_reader(body.as_bytes());
     let header = match reader.headers() {
         Ok(header) => header.clone(),
@@ -61,7 +61,7 @@ pub(crate) fn read(
             return Err(malformed(format!("line {}", line(&record)), problem));
         }
         table.push_row(line(&record));
-        for (field, place) in record.iter().zip(&places) {
+        for (field, place) in record.iter().map(str::trim).zip(&places) {
             percentages += usize::from(field.ends_with('%'));
             let cell = if has_decimal_commas {
                 Cell::parse(&with_decimal_point(field))

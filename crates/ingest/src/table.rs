@@ -64,6 +64,10 @@ impl Column {
 
     /// The cell in `row`.
     pub(crate) fn get(&self, row: u32) -> Option<&Cell> {
+        // A column that is filled in every row up to here needs no search.
+        if let Some((_, cell)) = self.cells.get(row as usize).filter(|(at, _)| *at == row) {
+            return Some(cell);
+        }
         let place = self.cells.binary_search_by_key(&row, |(row, _)| *row).ok()?;
         Some(&self.cells[place].1)
     }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use scalerl_board::plots::{self, Captions, Outcome};
 use scalerl_curve::Method;
-use scalerl_study::ledger::{CLOSE, NARROW, Row, Score};
+use scalerl_study::ledger::{CLOSE, NARROW, Paired, Row, Score};
 
 use crate::study::tables::pipes;
 use crate::table::row;
@@ -132,9 +132,18 @@ fn method_rows(rows: &[&Row]) -> Vec<Vec<String>> {
     lines
 }
 
+/// How much more the mixture errs without history than `marginal`, run by run.
+fn alone_beside_marginal(rows: &[&Row]) -> Option<Paired> {
+    let difference = |row: &&Row| {
+        let error = |forecast: f64| (forecast - row.measured).abs();
+        Some(error(row.alone?) - error(row.marginal?))
+    };
+    Paired::of(&rows.iter().filter_map(difference).collect::<Vec<f64>>())
+}
+
 /// Mean errors and coverage by study: ours with and without history, and `marginal`.
 fn groups(rows: &[&Row]) -> Vec<Vec<String>> {
-    let heading = ["study", "runs", "with history", "alone", "marginal"];
+    let heading = ["study", "runs", "with history", "alone", "marginal", "alone − marginal"];
     let mut lines = vec![row(heading)];
     let group = |one: &Row| match (one.study.as_str(), one.is_of_sweep()) {
         ("", _) => "runs of their own".to_owned(),
@@ -149,25 +158,31 @@ fn groups(rows: &[&Row]) -> Vec<Vec<String>> {
         }
     }
     for name in names {
-        let of: Vec<&&Row> = rows.iter().filter(|row| group(row) == name).collect();
-        let mut line = vec![name, of.len().to_string()];
-        line.extend(WAYS[..3].iter().map(|way| {
-            let known: Vec<(f64, bool)> = of
-                .iter()
-                .filter_map(|row| {
-                    let (low, high) = (way.interval)(row)?;
-                    let error = ((way.forecast)(row)? - row.measured).abs();
-                    Some((error, low <= row.measured && row.measured <= high))
-                })
-                .collect();
-            let count = known.len().max(1) as f64;
-            let inside = known.iter().filter(|(_, is_inside)| *is_inside).count() as f64;
-            let error = known.iter().map(|(error, _)| error).sum::<f64>() / count;
-            format!("{error:.4}, {:.0} %", 100.0 * inside / count)
-        }));
-        lines.push(line);
+        let of: Vec<&Row> = rows.iter().copied().filter(|row| group(row) == name).collect();
+        lines.push(group_line(name, &of));
     }
+    lines.push(group_line("all".into(), rows));
     lines
+}
+
+fn group_line(name: String, rows: &[&Row]) -> Vec<String> {
+    let mut line = vec![name, rows.len().to_string()];
+    line.extend(WAYS[..3].iter().map(|way| {
+        let known: Vec<(f64, bool)> = rows
+            .iter()
+            .filter_map(|row| {
+                let (low, high) = (way.interval)(row)?;
+                let error = ((way.forecast)(row)? - row.measured).abs();
+                Some((error, low <= row.measured && row.measured <= high))
+            })
+            .collect();
+        let count = known.len().max(1) as f64;
+        let inside = known.iter().filter(|(_, is_inside)| *is_inside).count() as f64;
+        let error = known.iter().map(|(error, _)| error).sum::<f64>() / count;
+        format!("{error:.4}, {:.0} %", 100.0 * inside / count)
+    }));
+    line.push(alone_beside_marginal(rows).map_or("–".into(), |paired| paired.to_string()));
+    line
 }
 
 pub fn page(rows: &[Row], image: &str) -> String {
@@ -190,7 +205,12 @@ pub fn page(rows: &[Row], image: &str) -> String {
             .collect();
         if !of.is_empty() {
             let _ = write!(text, "\n## {heading}\n\n{}", pipes(&method_rows(&of)));
-            let _ = write!(text, "\nMean error and coverage by study:\n\n{}", pipes(&groups(&of)));
+            let _ = write!(
+                text,
+                "\nMean error and coverage by study; in the last column the mean over the runs of \
+                 \"error alone less error of `marginal`\", and its standard error:\n\n{}",
+                pipes(&groups(&of))
+            );
         }
     }
     let _ = write!(text, "\n## Every run, from half of its compute\n\n{}", pipes(&list(rows)));

@@ -239,3 +239,53 @@ impl Score {
         })
     }
 }
+
+/// How much larger one number is than another of the same runs: the mean of the differences, and
+/// its standard error. Errors of two methods on one run go up and down together, so their
+/// differences tell more than their means do.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Paired {
+    /// Mean difference.
+    pub mean: f64,
+    /// Its standard error; `None` for one run.
+    pub error: Option<f64>,
+}
+
+impl Paired {
+    /// Of the differences; `None` without any.
+    pub fn of(differences: &[f64]) -> Option<Self> {
+        let count = differences.len() as f64;
+        let mean = differences.iter().sum::<f64>() / count;
+        let squares: f64 = differences.iter().map(|one| (one - mean).powi(2)).sum();
+        let error = (squares / (count - 1.0) / count).sqrt();
+        let error = (differences.len() > 1).then_some(error);
+        (!differences.is_empty()).then_some(Self { mean, error })
+    }
+}
+
+impl std::fmt::Display for Paired {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:+.4}", self.mean)?;
+        self.error.map_or(Ok(()), |error| write!(f, " ± {error:.4}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_paired_difference_has_the_error_of_its_mean() {
+        let found = Paired::of(&[0.01, 0.03, 0.02, -0.02]).unwrap();
+        assert!((found.mean - 0.01).abs() < 1e-12);
+        // Squares 0, 4, 1 and 9 times 1e-4; over three degrees of freedom and four runs.
+        assert!((found.error.unwrap() - (14e-4_f64 / 12.0).sqrt()).abs() < 1e-12);
+        assert_eq!(found.to_string(), "+0.0100 ± 0.0108");
+    }
+
+    #[test]
+    fn one_run_has_a_difference_without_an_error() {
+        assert_eq!(Paired::of(&[-0.5]), Some(Paired { mean: -0.5, error: None }));
+        assert_eq!(Paired::of(&[]), None);
+    }
+}

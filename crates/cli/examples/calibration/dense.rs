@@ -7,6 +7,7 @@ use rand_chacha::rand_core::SeedableRng;
 use rand_distr::{Binomial, Distribution, StandardNormal, Uniform};
 use rayon::prelude::*;
 use scalerl_curve::{Compute, FitOptions, Method, Point, Series, Sigmoid, fit};
+use scalerl_study::ledger::Paired;
 
 use crate::{mean, percent};
 
@@ -41,29 +42,36 @@ pub(crate) fn write(page: &mut String, seeds: u64) {
          {COUNTS:?} evaluations of {SAMPLES} fresh samples each, counts known for every second \
          series; floor 0.1 to 0.5, gain 0.1 to 0.4, B 0.9 to 3, drift {DRIFT} per root e-fold; \
          {seeds} seeds for each row. Cells: mean error against the truth at the end, mean signed \
-         error, share of the measurements at the end inside their interval, its mean width.\n\n\
-         | fitted | midpoint | mixture | marginal |\n|---|---|---|---|\n"
+         error, share of the measurements at the end inside their interval, its mean width. In the \
+         last column how much more the mixture errs than `marginal` on the same series, with its \
+         standard error.\n\n\
+         | fitted | midpoint | mixture | marginal | mixture − marginal |\n|---|---|---|---|---|\n"
     );
     for fraction in FRACTIONS {
         let mut all = METHODS.map(|_| Vec::new());
         for midpoint in MIDPOINTS {
             let runs: Vec<Simulated> =
                 (0..seeds).into_par_iter().map(|seed| simulate(midpoint, seed)).collect();
-            let mut cells = Vec::new();
-            for (method, all) in METHODS.iter().zip(&mut all) {
-                let outcomes: Vec<Outcome> =
-                    runs.par_iter().map(|run| outcome(run, *method, fraction)).collect();
-                cells.push(cell(&outcomes));
-                all.extend(outcomes);
-            }
-            let fitted = percent(fraction);
-            let line = format!("| {fitted} | {midpoint} of half | {} |", cells.join(" | "));
+            let outcomes = METHODS.map(|method| -> Vec<Outcome> {
+                runs.par_iter().map(|run| outcome(run, method, fraction)).collect()
+            });
+            let line = line(fraction, &format!("{midpoint} of half"), &outcomes);
             println!("{line}");
             let _ = writeln!(page, "{line}");
+            for (all, outcomes) in all.iter_mut().zip(outcomes) {
+                all.extend(outcomes);
+            }
         }
-        let cells = all.map(|outcomes| cell(&outcomes));
-        let _ = writeln!(page, "| {} | all | {} |", percent(fraction), cells.join(" | "));
+        let _ = writeln!(page, "{}", line(fraction, "all", &all));
     }
+}
+
+fn line(fraction: f64, midpoint: &str, [ours, marginal]: &[Vec<Outcome>; 2]) -> String {
+    let more = |(ours, theirs): (&Outcome, &Outcome)| ours.error.abs() - theirs.error.abs();
+    let differences: Vec<f64> = ours.iter().zip(marginal).map(more).collect();
+    let difference = Paired::of(&differences).map_or("–".into(), |paired| paired.to_string());
+    let fitted = percent(fraction);
+    format!("| {fitted} | {midpoint} | {} | {} | {difference} |", cell(ours), cell(marginal))
 }
 
 fn cell(outcomes: &[Outcome]) -> String {

@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use scalerl_board::plots::{Captions, Outcome, agreement};
 use scalerl_curve::{Backtest, Compute, FitOptions, Method, Rival, Series, Verdict, backtest};
 use scalerl_ingest::{Request, read};
+use scalerl_study::ledger::Paired;
 
 use crate::{mean, percent};
 
@@ -110,10 +111,11 @@ fn summary(page: &mut String, cases: &[Case<'_>]) {
     let _ = write!(
         page,
         "\nMean absolute errors, and coverage of ours and of `marginal`. A rival's mean is over the \
-         cases that it could forecast; entropy needs a log that has it.\n\n\
-         | cases | n | ours | inside | width | marginal | inside | {} |\n|{}\n",
+         cases that it could forecast; entropy needs a log that has it. Beside `marginal` how much \
+         more ours errs on the same cases, with its standard error.\n\n\
+         | cases | n | ours | inside | width | marginal | inside | ours − marginal | {} |\n|{}\n",
         rivals.join(" | "),
-        "---|".repeat(7 + rivals.len())
+        "---|".repeat(8 + rivals.len())
     );
     for fraction in FRACTIONS {
         let of = |case: &&Case<'_>| (case.test.fraction - fraction).abs() < 1e-9;
@@ -131,15 +133,18 @@ fn line(page: &mut String, name: &str, cases: &[&Case<'_>]) {
     }
     let covered = |test: &Backtest| f64::from(u8::from(test.covered));
     let marginal: Vec<Backtest> = cases.iter().filter_map(|case| case.marginal).collect();
+    let more = |case: &&Case<'_>| Some(case.test.error.abs() - case.marginal?.error.abs());
+    let difference = Paired::of(&cases.iter().filter_map(more).collect::<Vec<f64>>());
     let _ = write!(
         page,
-        "| {name} | {} | {:.4} | {} | {:.3} | {:.4} | {} |",
+        "| {name} | {} | {:.4} | {} | {:.3} | {:.4} | {} | {} |",
         cases.len(),
         mean(cases, |case| case.test.error.abs()),
         percent(mean(cases, |case| covered(&case.test))),
         mean(cases, |case| case.test.high - case.test.low),
         mean(&marginal, |test| test.error.abs()),
         percent(mean(&marginal, covered)),
+        difference.map_or("–".into(), |paired| paired.to_string()),
     );
     for rival in 0..Rival::ALL.len() {
         let errors: Vec<f64> = cases.iter().filter_map(|case| case.rivals[rival]).collect();

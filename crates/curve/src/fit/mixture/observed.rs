@@ -197,51 +197,13 @@ fn dips(value: &[f64], rows: &[f64], scale: f64) -> Vec<f64> {
     (0..value.len()).map(depth).collect()
 }
 
-/// LAB
+/// Makes each dip no deeper than the run comes back from it: else a fall is one long dip. Of the
+/// last point nobody knows yet.
 fn limit_to_return(depths: &mut [f64], value: &[f64]) {
-    let mode = std::env::var("DIP").ok().and_then(|t| t.parse::<u32>().ok()).unwrap_or(3);
-    let n = value.len();
-    let open = depths.iter().rev().take_while(|d| **d > 0.0).count();
-    let ret = |depths: &mut [f64], upto: usize| {
-        let mut later = f64::NEG_INFINITY;
-        for i in (0..n).rev() {
-            if i < upto {
-                depths[i] = depths[i].min((later - value[i]).max(0.0));
-            }
-            later = later.max(value[i]);
-        }
-    };
-    match mode {
-        1 => {
-            for d in &mut depths[n - open..] {
-                *d /= (open as f64).powi(2);
-            }
-        }
-        2 => {
-            ret(depths, n - open);
-            for d in &mut depths[n - open..] {
-                *d /= (open as f64).powi(2);
-            }
-        }
-        3 => ret(depths, n - 1),
-        4 => {
-            ret(depths, n - 1);
-            if open > 1 {
-                depths[n - 1] = 0.0;
-            }
-        }
-        5 => {
-            ret(depths, n - open);
-            for d in &mut depths[n - open..] {
-                *d /= open as f64;
-            }
-        }
-        _ => {
-            ret(depths, n - 1);
-            if open > 1 {
-                depths[n - 1] /= (open as f64).powi(2);
-            }
-        }
+    let mut highest_after = value[value.len() - 1];
+    for i in (0..value.len() - 1).rev() {
+        depths[i] = depths[i].min((highest_after - value[i]).max(0.0));
+        highest_after = highest_after.max(value[i]);
     }
 }
 
@@ -258,4 +220,38 @@ fn distrust(value: &[f64], rows: &[f64], scale: f64) -> Vec<f64> {
     }
     let largest = gap.iter().copied().fold(1e-9, f64::max);
     gap.into_iter().map(|gap| (gap * gap / largest).powi(2)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Dip variances of a run of exact evaluations.
+    fn dips_of(values: &[f64]) -> Vec<f64> {
+        let point = |(i, value): (usize, &f64)| {
+            Point::new(Compute(i as f64 + 1.0), *value).with_samples(1e6)
+        };
+        let points: Vec<Point> = values.iter().enumerate().map(point).collect();
+        Observed::new(&points, &Settings::SHIPPED).dip_variance
+    }
+
+    #[test]
+    fn a_point_that_the_run_comes_back_from_is_a_dip() {
+        let found = dips_of(&[0.3, 0.4, 0.5, 0.55, 0.4, 0.58, 0.6, 0.61]);
+        assert!(found[4] > 0.09_f64.powi(2), "{found:?}");
+        assert!(found.iter().enumerate().all(|(i, variance)| i == 4 || *variance < 1e-15));
+    }
+
+    #[test]
+    fn a_fall_is_no_dip_but_for_its_last_point() {
+        let found = dips_of(&[0.3, 0.4, 0.5, 0.6, 0.61, 0.55, 0.5, 0.45]);
+        assert!(found[..7].iter().all(|variance| *variance < 1e-15), "{found:?}");
+        assert!(found[7] > 0.0, "nobody knows yet whether it comes back");
+    }
+
+    #[test]
+    fn a_dip_is_as_deep_as_the_run_comes_back() {
+        let found = dips_of(&[0.3, 0.4, 0.5, 0.6, 0.61, 0.4, 0.45, 0.45]);
+        assert!((found[5].sqrt() - 0.05).abs() < 1e-12, "{found:?}");
+    }
 }

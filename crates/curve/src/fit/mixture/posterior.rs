@@ -35,6 +35,8 @@ const UNSEEN_TAIL: f64 = 1e-3;
 /// The ceiling is a claim about a decade more compute, so a decade of drift belongs to it.
 const CEILING_DRIFT: f64 = std::f64::consts::LN_10;
 const LEAST_VARIANCE: f64 = 1e-8;
+/// So far below the heaviest in log weight, not even all parts together carry weight.
+const NOTHING: f64 = 30.0;
 
 /// What one finished run says about a new one, on the unit scale.
 #[derive(Debug, Clone)]
@@ -91,20 +93,7 @@ impl Posterior {
         history: &[Branch],
         settings: &Settings,
     ) -> Self {
-        let mut parts = generic_parts(&grid, history.is_empty(), settings);
-        for (index, branch) in history.iter().enumerate() {
-            let prior = settings.history_weight / history.len() as f64;
-            parts.extend(branch_parts(&grid, branch, prior, index as u32 + 1, settings));
-        }
-        let total: f64 = parts.iter().map(|part| part.weight).sum();
-        let mut branch_weights = vec![0.0; history.len() + 1];
-        for part in &mut parts {
-            part.weight /= total;
-            branch_weights[part.branch as usize] += part.weight;
-        }
-        parts.retain(|part| part.weight > LEAST_WEIGHT);
-        // Neighbouring parts then share their scale and shape.
-        parts.sort_by_key(|part| part.cell);
+        let (parts, branch_weights) = parts(&grid, history, settings);
         Self { observed, grid, parts, branch_weights, inflation: settings.inflation }
     }
 
@@ -240,25 +229,37 @@ impl Posterior {
 
     /// Of a logarithm of the shape, each spread over its cell.
     fn shape_estimate(&self, of: impl Fn(&Shape) -> (f64, f64)) -> Estimate {
-        let normal = |part: &Part| {
-            let (mean, cell) = of(self.shape(part));
-            Normal { weight: part.weight, mean, sd: cell / 12.0_f64.sqrt() }
+        let weights = self.weights_by(self.grid.shapes.len(), |cell| cell.shape);
+        let normal = |(shape, weight): (&Shape, &f64)| {
+            let (mean, cell) = of(shape);
+            Normal { weight: *weight, mean, sd: cell / 12.0_f64.sqrt() }
         };
-        Mixture::new(self.parts.iter().map(normal).collect()).estimate().map(f64::exp)
+        let normals = self.grid.shapes.iter().zip(&weights).map(normal);
+        Mixture::new(normals.collect()).estimate().map(f64::exp)
     }
 
     /// Sampling noise of one row: the middle of the posterior.
     pub(crate) fn noise(&self) -> f64 {
-        let mut weights: Vec<(f64, f64)> =
-            self.parts.iter().map(|part| (self.noise_of(part), part.weight)).collect();
-        weights.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let half = 0.5 * weights.iter().map(|(_, weight)| weight).sum::<f64>();
+        let weights = self.weights_by(self.grid.scales.len(), |cell| cell.scale);
+        let mut noises: Vec<(f64, f64)> =
+            self.grid.scales.iter().map(|scale| scale.noise).zip(weights).collect();
+        noises.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let half = 0.5 * noises.iter().map(|(_, weight)| weight).sum::<f64>();
         let mut below = 0.0;
-        let middle = weights.iter().find(|(_, weight)| {
+        let middle = noises.iter().find(|(_, weight)| {
             below += weight;
             below >= half
         });
         middle.map_or(self.observed.noise_scale, |(noise, _)| *noise)
+    }
+
+    /// Weights of all parts by an index of their cell.
+    fn weights_by(&self, count: usize, index: impl Fn(&Cell) -> u16) -> Vec<f64> {
+        let mut weights = vec![0.0; count];
+        for part in &self.parts {
+            weights[index(self.cell(part)) as usize] += part.weight;
+        }
+        weights
     }
 
     /// So many ways to go on, from the lowest ceilings to the highest, all equally likely.
@@ -408,52 +409,77 @@ struct Drift {
     of_shares: f64,
 }
 
-fn generic_parts(grid: &Grid, is_alone: bool, settings: &Settings) -> Vec<Part> {
-    let prior = if is_alone { 1.0 } else { 1.0 - settings.history_weight };
-    let part = |(index, cell): (usize, &Cell)| Part {
-        weight: prior * cell.log_weight.exp(),
-        cell: index as u32,
-        branch: 0,
-        pull: 0.0,
-        tightening: 0.0,
-    };
-    heavy_cells(grid).map(part).collect()
-}
-
-fn heavy_cells(grid: &Grid) -> impl Iterator<Item = (usize, &Cell)> {
-    grid.cells.iter().enumerate().filter(|(_, cell)| cell.log_weight > LEAST_LOG_WEIGHT)
-}
-
-fn branch_parts(
-    grid: &Grid,
-    branch: &Branch,
-    prior: f64,
-    index: u32,
-    settings: &Settings,
-) -> Vec<Part> {
-    let by_shape: Vec<f64> = grid
-        .shapes
-        .iter()
-        .map(|shape| prior.ln() + log_shape_ratio(shape, branch, settings))
-        .collect();
-    let spread = settings.ceiling_spread.powi(2) + branch.ceiling_sd.powi(2);
-    let generic = settings.ceiling.sd.powi(2) + spread;
-    let expected = 0.5 * (branch.ceiling - settings.ceiling.mean).powi(2) / generic;
-    let part = |(cell_index, cell): (usize, &Cell)| {
-        let variance = cell.covariance[2] + spread;
-        let distance = branch.ceiling - cell.mean[1];
-        let tightening = variance.recip();
-        let log_weight = cell.log_weight + by_shape[cell.shape as usize] + expected
-            - 0.5 * distance * distance * tightening;
-        Part {
-            weight: log_weight.exp() * (generic * tightening).sqrt(),
-            cell: cell_index as u32,
-            branch: index,
-            pull: distance * tightening,
-            tightening,
+/// Every cell under every branch, by rising cell, so that neighbours share their scale and shape;
+/// and the weights of the branches, the generic one first.
+fn parts(grid: &Grid, history: &[Branch], settings: &Settings) -> (Vec<Part>, Vec<f64>) {
+    let alone = if history.is_empty() { 1.0 } else { 1.0 - settings.history_weight };
+    let prior = settings.history_weight / history.len() as f64;
+    let branches: Vec<Pull> =
+        history.iter().map(|branch| Pull::new(branch, prior, grid, settings)).collect();
+    let mut parts = Vec::new();
+    let mut branch_weights = vec![0.0; history.len() + 1];
+    let (mut total, mut heaviest) = (0.0, f64::NEG_INFINITY);
+    // What is light beside the sum so far is light beside the whole sum.
+    let mut keep = |part: Part| {
+        total += part.weight;
+        branch_weights[part.branch as usize] += part.weight;
+        if part.weight > LEAST_WEIGHT * total {
+            parts.push(part);
         }
     };
-    heavy_cells(grid).map(part).collect()
+    for (index, cell) in grid.cells.iter().enumerate() {
+        if cell.log_weight <= LEAST_LOG_WEIGHT {
+            continue;
+        }
+        let (weight, cell_index) = (alone * cell.log_weight.exp(), index as u32);
+        keep(Part { weight, cell: cell_index, branch: 0, pull: 0.0, tightening: 0.0 });
+        for (branch, one) in branches.iter().enumerate() {
+            let tightening = (cell.covariance[2] + one.spread).recip();
+            let distance = one.ceiling - cell.mean[1];
+            let log_weight = cell.log_weight + one.by_shape[cell.shape as usize]
+                - 0.5 * distance * distance * tightening;
+            if log_weight < heaviest - NOTHING {
+                continue;
+            }
+            heaviest = heaviest.max(log_weight);
+            keep(Part {
+                weight: log_weight.exp() * tightening.sqrt(),
+                cell: cell_index,
+                branch: branch as u32 + 1,
+                pull: distance * tightening,
+                tightening,
+            });
+        }
+    }
+    parts.retain(|part| part.weight > LEAST_WEIGHT * total);
+    for weight in parts.iter_mut().map(|part| &mut part.weight).chain(&mut branch_weights) {
+        *weight /= total;
+    }
+    (parts, branch_weights)
+}
+
+/// One finished run as it weighs cells.
+struct Pull {
+    ceiling: f64,
+    /// S: how far the new run's ceiling may lie from it.
+    spread: f64,
+    /// What its prior, its shape and its ceiling's add to a cell's log weight.
+    by_shape: Vec<f64>,
+}
+
+impl Pull {
+    fn new(branch: &Branch, prior: f64, grid: &Grid, settings: &Settings) -> Self {
+        let spread = settings.ceiling_spread.powi(2) + branch.ceiling_sd.powi(2);
+        let generic = settings.ceiling.sd.powi(2) + spread;
+        let distance = branch.ceiling - settings.ceiling.mean;
+        let constant = prior.ln() + 0.5 * (distance * distance / generic + generic.ln());
+        let by_shape = |shape: &Shape| constant + log_shape_ratio(shape, branch, settings);
+        Self {
+            ceiling: branch.ceiling,
+            spread,
+            by_shape: grid.shapes.iter().map(by_shape).collect(),
+        }
+    }
 }
 
 /// How much more likely a shape is after run j than by the generic prior.
