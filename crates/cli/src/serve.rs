@@ -131,6 +131,8 @@ fn load(args: &Args) -> Result<Loaded> {
     let chat = ModelChat::load(&folder).map_err(bad)?;
     let model = Model::load(&folder, args.arithmetic.kind(device), device).map_err(bad)?;
     let mut options = GeneratorOptions::of(device);
+    // A turn of a conversation does not compute its history again.
+    options.keeps_prefixes = true;
     options.running = args.running.unwrap_or(options.running).max(1);
     options.cache_tokens = args.cache_tokens.unwrap_or(options.cache_tokens);
     options.head = args.arithmetic.head().unwrap_or(options.head);

@@ -191,6 +191,7 @@ impl Maker<'_> {
                 connections: (4 * at_once).max(64),
                 requests: (4 * at_once).max(64),
                 deadline: Duration::from_hours(1),
+                grace: Duration::from_millis(500),
                 ..Limits::default()
             },
         };
