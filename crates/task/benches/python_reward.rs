@@ -23,18 +23,14 @@ const GROUPS: usize = 48;
 const GROUP: usize = 16;
 const STEP: Duration = Duration::from_millis(2200);
 
-/// The forms that a function may have.
-const FORMS: [(&str, &str); 2] = [
-    (
-        "TRL",
-        "def score(completions, answer, **kwargs):\n    \
-             return [work(c, a) for c, a in zip(completions, answer)]\n",
-    ),
-    (
-        "verl",
-        "def score(solution_str, ground_truth):\n    return work(solution_str, ground_truth)\n",
-    ),
-];
+const TRL: &str = "def score(completions, answer, **kwargs):\n    \
+                   return [work(c, a) for c, a in zip(completions, answer)]\n";
+const VERL: &str =
+    "def score(solution_str, ground_truth):\n    return work(solution_str, ground_truth)\n";
+
+/// The forms that a function may have, and the most completions of a call.
+const FORMS: [(&str, &str, u32); 3] =
+    [("verl", VERL, 1), ("TRL", TRL, 64), ("TRL, batch_size 2", TRL, 2)];
 
 /// What each does for one completion.
 const WORK: [(&str, &str); 2] = [
@@ -46,9 +42,10 @@ const WORK: [(&str, &str); 2] = [
     ("nothing", "def work(c, a):\n    return 1.0\n"),
 ];
 
-fn judge(file: &Path, workers: usize) -> VerifierPool {
+fn judge(file: &Path, workers: usize, batch_size: u32) -> VerifierPool {
     let text = format!(
-        "task.verifier = {{ type = \"python\", file = \"{}\", workers = {workers} }}\n",
+        "task.verifier = {{ type = \"python\", file = \"{}\", workers = {workers}, \
+         batch_size = {batch_size} }}\n",
         file.display()
     );
     let recipe = Recipe::load(&[Source::Text { name: "bench".into(), text }], &[]).unwrap();
@@ -154,12 +151,12 @@ fn main() {
          median of the step |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|---|---|");
-    for (form, function) in FORMS {
+    for (form, function, batch_size) in FORMS {
         for (name, work) in WORK {
-            for workers in [1, 2, 4, 8] {
+            for workers in [2, 4, 8] {
                 let file = folder.path().join("reward.py");
                 std::fs::write(&file, format!("{work}{function}")).unwrap();
-                let measured = measure(&judge(&file, workers));
+                let measured = measure(&judge(&file, workers, batch_size));
                 println!("| {form} | {name} | {workers} | {measured} |");
             }
         }
