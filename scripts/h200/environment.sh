@@ -10,3 +10,11 @@ for folder in "$site"/nvidia/*/lib; do libraries=$libraries:$folder; done
 export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 scalerl=${SCALERL:-target/release/scalerl}
 [ -x "$scalerl" ] || { echo "$scalerl is missing: cargo build --release -p scalerl" >&2; exit 2; }
+# Lets several processes compute on the GPU at a time; its files lie in the present folder.
+share_gpu() {
+  export CUDA_MPS_PIPE_DIRECTORY=$PWD/mps CUDA_MPS_LOG_DIRECTORY=$PWD/mps
+  mkdir -p mps
+  nvidia-cuda-mps-control -d
+  trap 'echo quit | nvidia-cuda-mps-control' EXIT
+  python3 -c 'import torch; torch.zeros(1, device="cuda")' || { echo "MPS does not work here: use JOBS=1" >&2; exit 2; }
+}

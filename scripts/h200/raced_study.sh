@@ -13,12 +13,7 @@ name=$(basename "$study" .toml)
 binary=$(realpath "$scalerl")
 mkdir -p "$folder"
 cd "$folder"
-if [ "$jobs" -gt 1 ]; then
-  export CUDA_MPS_PIPE_DIRECTORY=$PWD/mps CUDA_MPS_LOG_DIRECTORY=$PWD/mps
-  mkdir -p mps
-  nvidia-cuda-mps-control -d
-  trap 'echo quit | nvidia-cuda-mps-control' EXIT
-fi
+if [ "$jobs" -gt 1 ]; then share_gpu; fi
 # Its first line is the start.
 decisions() { if [ -f "$name/race.jsonl" ]; then echo $(($(wc -l < "$name/race.jsonl") - 1)); else echo 0; fi; }
 part() { echo "== $1: ${SECONDS} s since the start"; }

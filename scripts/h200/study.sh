@@ -11,13 +11,7 @@ mkdir -p "$folder"
 # Relative paths from here on: a study's pages name the folders they were given.
 binary=$(realpath "$scalerl"); root=$PWD
 cd "$folder"
-if [ "$jobs" -gt 1 ]; then
-  export CUDA_MPS_PIPE_DIRECTORY=$PWD/mps CUDA_MPS_LOG_DIRECTORY=$PWD/mps
-  mkdir -p mps
-  nvidia-cuda-mps-control -d
-  trap 'echo quit | nvidia-cuda-mps-control' EXIT
-  python3 -c 'import torch; torch.zeros(1, device="cuda")' || { echo "MPS does not work here: use JOBS=1" >&2; exit 2; }
-fi
+if [ "$jobs" -gt 1 ]; then share_gpu; fi
 only=(); for variant in ${ONLY:-}; do only+=(--only "$variant"); done
 for study in "$@"; do
   [ -f "$root/$study" ] && study=$root/$study

@@ -53,16 +53,16 @@ fn fit_prints_a_table_the_verdict_and_a_chart() {
     insta::assert_snapshot!(words, @r"
     scalerl-8b: pass_rate by gpu_hours, 40 points to 16k GPU-hours
 
-      ceiling        0.609 [0.599, 0.628]
-      steepness      1.853 [1.439, 2.230]
-      midpoint       2.44k [2.06k, 2.91k]
-      floor          0.395 (fitted)
+      ceiling        0.608 [0.599, 0.626]
+      steepness      1.831 [1.438, 2.238]
+      midpoint       2.43k [2.05k, 2.87k]
+      floor          0.394 (fitted)
       fit            mixture, rmse 0.0041
-      at 32k (2×)    0.607 [0.594, 0.622]
-      at 160k (10×)  0.609 [0.590, 0.631]
+      at 32k (2×)    0.607 [0.594, 0.621]
+      at 160k (10×)  0.608 [0.589, 0.630]
 
-      2× more compute buys +0.004 [-0.005, 0.015], which may be nothing.
-      Buying more than 0.01: 2× the compute may (13 %), 10× the compute may (28 %).
+      2× more compute buys +0.004 [-0.005, 0.014], which may be nothing.
+      Buying more than 0.01: 2× the compute may (12 %), 10× the compute may (26 %).
       Verdict: bounded. The ceiling is bounded by these points: judge more compute by the forecast.
       0.600 was reached at 12k GPU-hours.
       0.900 lies above the ceiling.

@@ -247,7 +247,7 @@ fn the_terminal_has_the_same_headline() {
     run: 60 steps, 0.667 device-hours, ended: its steps are done
 
       pass rate              0.200 → 0.660 on held-out, 31 evaluations
-      half-time forecast     0.658 [0.598, 0.730]: 0.002 too low, measured inside
+      half-time forecast     0.655 [0.596, 0.729]: 0.005 too low, measured inside
       half-time, power law   0.677 [0.525, 0.804]: 0.017 too high, measured inside
       half-time, last value  0.590: 0.070 too low
       measured at the end    0.660 ± 0.047 at 0.613 device-hours
@@ -258,8 +258,8 @@ fn the_terminal_has_the_same_headline() {
       completions            5.0 % truncated, 25.0 % interrupted; 25.0 % of the groups without variance
       attention              stability warnings: 1, verifier errors: 12
 
-      From the first half of the compute (16 evaluations) the curve forecast 0.658 [0.598, 0.730] for
-      the end. Measured: 0.660 ± 0.047. The forecast was 0.002 too low, and the measurement lies
+      From the first half of the compute (16 evaluations) the curve forecast 0.655 [0.596, 0.729] for
+      the end. Measured: 0.660 ± 0.047. The forecast was 0.005 too low, and the measurement lies
       inside its 90 % interval.
       Beside it: power law 0.677 (0.017 too high); last value stays 0.590 (0.070 too low). No rival
       came nearer.

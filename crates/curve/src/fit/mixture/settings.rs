@@ -94,8 +94,8 @@ impl Settings {
     };
 
     /// The reference, bettered where it failed: falls are no dips, what is still to come is more
-    /// often a gain than a loss, and rises end a little faster (chosen on one half of the recorded
-    /// runs, confirmed on the other: `docs/log.md`).
+    /// often a gain than a loss, and rises end a little faster (better on both halves of the
+    /// recorded runs: `docs/log.md`).
     pub(crate) const SHIPPED: Self = Self {
         tail: Bell { mean: 0.955_511_445_027_436_3, sd: 0.6 }, // ln 2.6
         gains: [
