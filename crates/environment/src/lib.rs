@@ -11,6 +11,7 @@
 //! | [`openenv`] | we: a WebSocket an episode |
 //! | [`program`] | an agent: a command or an address that calls the served policy as it likes |
 //! | [`python`] | we: a class with `reset` and `step` in kept-alive workers |
+//! | [`verifiers`] | the verifiers package, in a process of its own that calls the served policy |
 //!
 //! Drivers that own the loop go through [`Conversation`], which keeps the tokens of both sides; agents
 //! that own it call the policy over HTTP. Either way the policy is the engine's, which keeps every
@@ -25,8 +26,10 @@ mod conversation;
 pub mod openenv;
 pub mod program;
 pub mod python;
+mod shared_worker;
 pub mod store;
 pub mod tools;
+pub mod verifiers;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -34,7 +37,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use scalerl_recipe::{EnvironmentChoice, Recipe};
+use scalerl_recipe::{DataSource, Dataset, EnvironmentChoice, Recipe};
 use scalerl_rollout::{
     Environment, EnvironmentError, Outcome, Pending, Policy, Prompt, PromptId, Reward,
 };
@@ -95,10 +98,13 @@ pub struct SetUpError {
 /// What a driver says when it cannot be made: the key at fault, why, and what to do.
 pub type Refusal = (&'static str, String, &'static str);
 
+/// Finds the row behind a prompt.
+type ProblemOf = Arc<dyn Fn(&PromptId) -> Option<Arc<Problem>> + Send + Sync>;
+
 /// The environments of a recipe, by data set.
 pub struct Environments {
     drivers: BTreeMap<String, Box<dyn Driver>>,
-    problems: Arc<dyn Fn(&PromptId) -> Option<Arc<Problem>> + Send + Sync>,
+    problems: ProblemOf,
 }
 
 impl Environments {
@@ -113,7 +119,7 @@ impl Environments {
         let mut made = Maker { recipe, surroundings, server: None };
         for dataset in recipe.task.datasets.iter().chain(&recipe.evaluation.datasets) {
             let Some(choice) = dataset.environment() else { continue };
-            let driver = made.driver(&choice, &dataset.name).map_err(|(key, problem, hint)| {
+            let driver = made.driver(&choice, dataset).map_err(|(key, problem, hint)| {
                 let dataset = dataset.name.clone();
                 SetUpError { dataset, key, problem, hint }
             })?;
@@ -135,7 +141,7 @@ impl Maker<'_> {
     fn driver(
         &mut self,
         choice: &EnvironmentChoice,
-        dataset: &str,
+        dataset: &Dataset,
     ) -> Result<Box<dyn Driver>, Refusal> {
         let (task, surroundings) = (&self.recipe.task, self.surroundings);
         Ok(match choice {
@@ -150,7 +156,7 @@ impl Maker<'_> {
                 let settings = python::Settings { file, class, python, workers: *workers as usize };
                 Box::new(python::PythonDriver::start(
                     &settings,
-                    dataset,
+                    &dataset.name,
                     *pass_score,
                     surroundings,
                 )?)
@@ -169,8 +175,20 @@ impl Maker<'_> {
                 let settings = openenv::Settings { url, action_key, observation_key };
                 Box::new(openenv::OpenEnvDriver::start(&settings, *pass_score, surroundings)?)
             }
-            EnvironmentChoice::Verifiers { .. } => {
-                return Err(("type", "\"verifiers\" is not there yet".to_owned(), ""));
+            EnvironmentChoice::Verifiers { python, environment, arguments, pass_score } => {
+                let count = match &dataset.source {
+                    DataSource::Seeds { count, .. } => Some(*count),
+                    _ => None,
+                };
+                let settings = verifiers::Settings { python, environment, arguments, count };
+                let log = surroundings.folder.join(format!("environment-{}.log", dataset.name));
+                let program = settings.program(log)?;
+                Box::new(verifiers::VerifiersDriver::new(
+                    program,
+                    self.server()?,
+                    *pass_score,
+                    surroundings.turn_timeout,
+                ))
             }
         })
     }

@@ -49,13 +49,40 @@ pub struct ProgramDriver {
     timeout: Duration,
 }
 
+/// How an agent says that its episode ended.
 #[derive(Debug, Deserialize)]
-struct Answer {
+pub(crate) struct Answer {
     reward: f64,
     #[serde(default)]
     truncated: bool,
     #[serde(default)]
     metrics: BTreeMap<String, f64>,
+}
+
+impl Answer {
+    /// Reads what an agent said; a score from `pass_score` on is right.
+    pub(crate) fn outcome(said: Value, pass_score: f64) -> Result<Outcome, EnvironmentError> {
+        let wrong = format!("the agent answered {said}, not with a reward");
+        let answer: Self = serde_json::from_value(said)
+            .map_err(|error| EnvironmentError::new(format!("{wrong}: {error}")))?;
+        let verdict = EpisodeVerdict::Reward(scored(answer.reward, pass_score));
+        Ok(Outcome { verdict, is_truncated: answer.truncated, metrics: answer.metrics })
+    }
+}
+
+/// What an agent is told: the task, and where its policy is.
+pub(crate) fn question(task: &Task, server: &Server, session: &Session) -> Value {
+    json!({
+        "task": row(task),
+        "seed": task.seed,
+        "base_url": base_url(server),
+        "api_key": session.api_key(),
+        "model": MODEL,
+    })
+}
+
+fn base_url(server: &Server) -> String {
+    format!("{}/v1", server.url())
 }
 
 impl ProgramDriver {
@@ -67,28 +94,12 @@ impl ProgramDriver {
     async fn episode(&self, task: Task) -> Result<Outcome, EnvironmentError> {
         // Closed, and every call under way given up, when the episode ends however it does.
         let session = self.server.open(task.policy.clone()).map_err(EnvironmentError::new)?;
-        let question = json!({
-            "task": row(&task),
-            "seed": task.seed,
-            "base_url": self.base_url(),
-            "api_key": session.api_key(),
-            "model": MODEL,
-        });
+        let question = question(&task, &self.server, &session);
         let answer = match &self.agent {
             Agent::Command(command) => self.run(command, &question, &session).await?,
             Agent::Url(url) => self.post(url, question).await?,
         };
-        let answer: Answer = serde_json::from_value(answer.clone()).map_err(|error| {
-            EnvironmentError::new(format!(
-                "the agent answered {answer}, not with a reward: {error}"
-            ))
-        })?;
-        let verdict = EpisodeVerdict::Reward(scored(answer.reward, self.pass_score));
-        Ok(Outcome { verdict, is_truncated: answer.truncated, metrics: answer.metrics })
-    }
-
-    fn base_url(&self) -> String {
-        format!("{}/v1", self.server.url())
+        Answer::outcome(answer, self.pass_score)
     }
 
     async fn run(
@@ -102,7 +113,7 @@ impl ProgramDriver {
         };
         let mut child = Command::new(&command[0])
             .args(&command[1..])
-            .env("OPENAI_BASE_URL", self.base_url())
+            .env("OPENAI_BASE_URL", base_url(&self.server))
             .env("OPENAI_API_KEY", session.api_key())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

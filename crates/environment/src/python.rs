@@ -28,7 +28,7 @@ use crate::{Chat, Conversation, Driver, Refusal, Surroundings, Task, Written, sc
 const WORKER: &str = include_str!("python_worker.py");
 
 /// For reading the file: heavy packages take their time.
-const CHECK_TIME: Duration = Duration::from_secs(300);
+const CHECK_TIME: Duration = Duration::from_mins(5);
 
 /// What the recipe says of it.
 pub struct Settings<'a> {

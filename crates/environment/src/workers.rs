@@ -4,8 +4,11 @@
 //! with its whole process group and started again; whoever waited for it is told why. What a worker
 //! prints goes into a file, never into the conversation: its own standard output is kept apart by the
 //! script it runs.
+//!
+//! Not here: a worker that is asked many things at once (`shared_worker.rs`).
 
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -46,6 +49,41 @@ impl Program {
             scope.spawn(ask).join().unwrap_or_else(|_| Err("asking it panicked".to_owned()))
         })
     }
+
+    pub(crate) fn start(&self) -> Result<Process, EnvironmentError> {
+        let Self { command, log } = self;
+        let failed =
+            |what: &str, error: &io::Error| EnvironmentError::new(format!("{what}: {error}"));
+        let errors = log_file(log).map_err(|error| failed(&log.display().to_string(), &error))?;
+        let mut child = Command::new(&command[0])
+            .args(&command[1..])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(errors)
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| failed(&format!("cannot start {}", command[0]), &error))?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let (Some(input), Some(output)) = (input, output) else {
+            return Err(EnvironmentError::new("a worker without pipes"));
+        };
+        let life = next_life();
+        Ok(Process { running: Running(child), input, output: BufReader::new(output), life })
+    }
+
+    /// The end of what it wrote, for an error.
+    pub(crate) fn last_words(&self) -> String {
+        let text = std::fs::read(&self.log).unwrap_or_default();
+        let tail = String::from_utf8_lossy(&text[text.len().saturating_sub(2000)..]).into_owned();
+        let lines: Vec<&str> = tail.lines().rev().take(3).collect();
+        let last: Vec<&str> = lines.into_iter().rev().collect();
+        if last.is_empty() {
+            String::new()
+        } else {
+            format!(" (its log ends: {})", last.join(" | "))
+        }
+    }
 }
 
 /// One worker; started when it is first asked.
@@ -55,19 +93,29 @@ pub(crate) struct Worker {
     process: Mutex<Option<Process>>,
 }
 
-struct Process {
-    /// Ends with its owner.
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
+/// A worker that runs.
+pub(crate) struct Process {
+    pub(crate) running: Running,
+    pub(crate) input: ChildStdin,
+    pub(crate) output: BufReader<ChildStdout>,
     /// Which life of the worker this is.
     life: u64,
 }
 
-impl Drop for Process {
-    fn drop(&mut self) {
-        let id = self.child.id().and_then(|id| i32::try_from(id).ok());
+/// Ends, with all that it has started, with its owner.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Running {
+    /// Kills it with its group.
+    pub(crate) fn end(&self) {
+        let id = self.0.id().and_then(|id| i32::try_from(id).ok());
         end_group(id.and_then(Pid::from_raw));
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -103,7 +151,7 @@ impl Worker {
             return Err(EnvironmentError::new("its worker ended in the middle of the episode"));
         }
         if slot.is_none() {
-            *slot = Some(self.start()?);
+            *slot = Some(self.program.start()?);
         }
         // Taken out while it is asked: given up in the middle, it must not be asked again, because its
         // answer would come to the next question.
@@ -120,47 +168,15 @@ impl Worker {
                 *slot = Some(process);
                 Ok(Answer { value, life })
             }
-            Err(reason) => Err(EnvironmentError::new(format!("{reason}{}", self.last_words()))),
-        }
-    }
-
-    fn start(&self) -> Result<Process, EnvironmentError> {
-        let Program { command, log } = &*self.program;
-        let failed =
-            |what: &str, error: &std::io::Error| EnvironmentError::new(format!("{what}: {error}"));
-        let errors = log_file(log).map_err(|error| failed(&log.display().to_string(), &error))?;
-        let mut child = Command::new(&command[0])
-            .args(&command[1..])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(errors)
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(|error| failed(&format!("cannot start {}", command[0]), &error))?;
-        let (input, output) = (child.stdin.take(), child.stdout.take());
-        let (Some(input), Some(output)) = (input, output) else {
-            return Err(EnvironmentError::new("a worker without pipes"));
-        };
-        let life = next_life();
-        Ok(Process { child, input, output: BufReader::new(output), life })
-    }
-
-    /// The end of what it wrote, for an error.
-    fn last_words(&self) -> String {
-        let text = std::fs::read(&self.program.log).unwrap_or_default();
-        let tail = String::from_utf8_lossy(&text[text.len().saturating_sub(2000)..]).into_owned();
-        let lines: Vec<&str> = tail.lines().rev().take(3).collect();
-        let last: Vec<&str> = lines.into_iter().rev().collect();
-        if last.is_empty() {
-            String::new()
-        } else {
-            format!(" (its log ends: {})", last.join(" | "))
+            Err(reason) => {
+                let last_words = self.program.last_words();
+                Err(EnvironmentError::new(format!("{reason}{last_words}")))
+            }
         }
     }
 }
 
-fn log_file(path: &PathBuf) -> std::io::Result<File> {
+fn log_file(path: &PathBuf) -> io::Result<File> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }
@@ -175,29 +191,43 @@ fn next_life() -> u64 {
 
 impl Process {
     async fn exchange(&mut self, question: &Value) -> Result<Value, String> {
-        let ended = |error: std::io::Error| format!("its worker ended: {error}");
+        let ended = |error: io::Error| format!("its worker ended: {error}");
         let mut line = question.to_string();
         line.push('\n');
         self.input.write_all(line.as_bytes()).await.map_err(ended)?;
         self.input.flush().await.map_err(ended)?;
-        let mut answer = Vec::new();
-        loop {
-            let part = self.output.fill_buf().await.map_err(ended)?;
-            if part.is_empty() {
-                let status = self.child.wait().await.map_err(ended)?;
-                return Err(format!("its worker ended with {status}"));
-            }
-            let end = part.iter().position(|byte| *byte == b'\n');
-            let taken = end.map_or(part.len(), |end| end + 1);
-            answer.extend_from_slice(&part[..taken]);
-            self.output.consume(taken);
-            if answer.len() > LONGEST_LINE {
-                return Err(format!("an answer of more than {LONGEST_LINE} bytes"));
-            }
-            if end.is_some() {
-                break;
-            }
+        match next_line(&mut self.output).await.map_err(ended)? {
+            Some(answer) => understood(&answer),
+            None => Err(format!(
+                "its worker ended with {}",
+                self.running.0.wait().await.map_err(ended)?
+            )),
         }
-        serde_json::from_slice(&answer).map_err(|error| format!("its worker's answer: {error}"))
     }
+}
+
+/// The next line, or `None` at the end.
+pub(crate) async fn next_line(output: &mut BufReader<ChildStdout>) -> io::Result<Option<Vec<u8>>> {
+    let mut line = Vec::new();
+    loop {
+        let part = output.fill_buf().await?;
+        if part.is_empty() {
+            return Ok(None);
+        }
+        let end = part.iter().position(|byte| *byte == b'\n');
+        let taken = end.map_or(part.len(), |end| end + 1);
+        line.extend_from_slice(&part[..taken]);
+        output.consume(taken);
+        if line.len() > LONGEST_LINE {
+            return Err(io::Error::other(format!("an answer of more than {LONGEST_LINE} bytes")));
+        }
+        if end.is_some() {
+            return Ok(Some(line));
+        }
+    }
+}
+
+/// An answer as JSON.
+pub(crate) fn understood(answer: &[u8]) -> Result<Value, String> {
+    serde_json::from_slice(answer).map_err(|error| format!("its worker's answer: {error}"))
 }

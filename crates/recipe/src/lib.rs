@@ -18,6 +18,7 @@ mod check;
 mod declare;
 mod diff;
 mod error;
+mod free_table;
 mod kept;
 mod load;
 mod nearest;
@@ -31,6 +32,7 @@ mod text;
 pub use advice::Advice;
 pub use diff::{Difference, diff};
 pub use error::{Origin, RecipeError};
+pub use free_table::FreeTable;
 pub use load::{Override, Resolved, Source};
 pub use reference::reference_page;
 pub use sections::{

@@ -19,11 +19,22 @@ pub(crate) fn inline(node: &Node) -> String {
             format!("[{}]", items.iter().map(inline).collect::<Vec<_>>().join(", "))
         }
         Value::Table(entries) => {
-            let entries: Vec<_> =
-                entries.iter().map(|(key, node)| format!("{key} = {}", inline(node))).collect();
+            let entries: Vec<_> = entries
+                .iter()
+                .map(|(key, node)| format!("{} = {}", name(key), inline(node)))
+                .collect();
             if entries.is_empty() { "{}".into() } else { format!("{{ {} }}", entries.join(", ")) }
         }
     }
+}
+
+/// A key as TOML wants it: in quotes where it is more than a word.
+fn name(key: &str) -> String {
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if !key.is_empty() && key.chars().all(is_bare) {
+        return key.to_owned();
+    }
+    toml::Value::String(key.to_owned()).to_string()
 }
 
 /// Shortest form that reads back as the same number and is a float in TOML.

@@ -108,7 +108,8 @@ impl From<GeneratorError> for ApiError {
         let message = error.to_string();
         match error {
             GeneratorError::TooLong { .. } => Self::too_long(message),
-            GeneratorError::Refused { .. } => Self::bad(message),
+            // Of the policy, such as an episode that has had its turns: no fault of the request's form.
+            GeneratorError::Refused { .. } => Self { code: Some("refused"), ..Self::bad(message) },
             GeneratorError::Gone { .. } => Self::gone(message),
             GeneratorError::Late { .. } => {
                 Self::new(StatusCode::GATEWAY_TIMEOUT, "timeout_error", message)

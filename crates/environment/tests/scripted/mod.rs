@@ -101,8 +101,17 @@ impl Policy for Scripted {
     }
 }
 
-/// Environments of a recipe whose one data set is `games`, whatever its problem.
+/// Environments of a recipe whose one data set is `games`, whatever its problem; quick to lose patience.
 pub(crate) fn environments(environment: &str, folder: &Path) -> Result<Environments, String> {
+    environments_within(Duration::from_secs(3), environment, folder)
+}
+
+/// The same, with other patience for a turn.
+pub(crate) fn environments_within(
+    turn_timeout: Duration,
+    environment: &str,
+    folder: &Path,
+) -> Result<Environments, String> {
     let text = format!(
         "[[task.datasets]]\nname = \"games\"\nsource = {{ type = \"seeds\", count = 3, prompt = \
          \"Play.\" }}\nenvironment = {environment}\n"
@@ -111,7 +120,7 @@ pub(crate) fn environments(environment: &str, folder: &Path) -> Result<Environme
     let recipe = Recipe::load(&[source], &[]).map_err(|error| error.to_string())?;
     let surroundings = Surroundings {
         chat: Chat::new(Arc::new(ByteChat)),
-        turn_timeout: Duration::from_secs(3),
+        turn_timeout,
         timeout: Duration::from_secs(20),
         longest: 1 << 16,
         folder: folder.to_owned(),

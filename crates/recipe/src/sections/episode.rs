@@ -3,6 +3,7 @@
 
 use crate::{
     declare::{choice, declare, section},
+    free_table::FreeTable,
     sections::{LONGEST_S, MOST_AT_ONCE, MOST_TOKENS},
     setting::Rule,
 };
@@ -84,8 +85,12 @@ choice! {
         "verifiers" Verifiers {
             /// The Python that has `verifiers` and the environment's package installed.
             python: String = String::new(), Rule::NotEmpty;
-            /// The environment, as `verifiers` names it: a module with a taskset.
+            /// The environment: what `verifiers` calls it (an installed module with a taskset), or a
+            /// Python file.
             environment: String = String::new(), Rule::NotEmpty;
+            /// What `verifiers` has in its own `[env]`: keys of the taskset under `taskset`, and of
+            /// each seat under its name (`agent` where the environment has no seats of its own).
+            arguments: FreeTable = FreeTable::default();
             /// Reward from which an episode counts as right in pass rates.
             pass_score: f64 = 0.5;
         },
