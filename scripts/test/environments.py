@@ -52,6 +52,9 @@ def check(run, fewest_turns):
     if kinds.count("step") != STEPS:
         sys.exit(f"{run}: {kinds.count('step')} steps, not {STEPS}: {sorted(set(kinds))}")
     samples = [sample for file in (run / "samples").iterdir() for sample in lines(file)]
+    for sample in samples:
+        if "error" in sample:
+            sys.exit(f"{run}: {sample['prompt']}: {sample['error']}")
     turns = sorted(sample.get("turns", 1) for sample in samples)
     rewards = sorted({round(sample["reward"]["value"], 3) for sample in samples})
     if not turns or turns[-1] < fewest_turns:
