@@ -89,6 +89,10 @@ test-rewards: ## rewards of reasoning-gym, TRL and verl as they are; installs ab
 	out/venv-rewards/bin/pip install --quiet --no-deps trl==1.16.0 verl==0.9.1
 	SCALERL_REWARDS_PYTHON=$(CURDIR)/out/venv-rewards/bin/python cargo test --locked --package scalerl-task --test real_rewards -- --nocapture --test-threads 1
 
+test-environments: setup ## OpenEnv, verifiers, TextArena and Gymnasium as they are, played and trained in; installs about 1 GB into out/venv-*
+	cargo build --locked --package scalerl
+	scripts/test/environments.sh target/debug/scalerl
+
 fuzz: ## a million broken logs per reader
 	CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true cargo run --release --locked --package scalerl-ingest --example fuzz -- 1000000
 

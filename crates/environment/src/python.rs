@@ -122,19 +122,18 @@ impl PythonDriver {
     async fn episode(&self, task: Task) -> Result<Outcome, EnvironmentError> {
         let episode = self.episodes.fetch_add(1, Ordering::Relaxed);
         let worker = &self.workers[episode as usize % self.workers.len()];
+        // Before anything is made there: given up at any moment, it is put away.
+        let session = Session { worker, episode, limit: self.turn_timeout };
         let reset = json!({
             "op": "reset", "episode": episode, "seed": task.seed, "task": row(&task),
         });
         let first = worker.ask(&reset, None, self.turn_timeout).await?;
-        let session = Session { worker, episode, life: first.life, limit: self.turn_timeout };
-        let outcome = self.turns(&session, task, understood(first.value)?).await;
-        session.close().await;
-        outcome
+        self.turns((&session, first.life), task, understood(first.value)?).await
     }
 
     async fn turns(
         &self,
-        session: &Session<'_>,
+        (session, life): (&Session<'_>, u64),
         task: Task,
         first: Said,
     ) -> Result<Outcome, EnvironmentError> {
@@ -149,7 +148,7 @@ impl PythonDriver {
         let (mut score, mut metrics) = (first.reward, first.metrics);
         let is_truncated = loop {
             let Written::Turn(turn) = conversation.turn().await? else { break true };
-            let said = session.step(&turn.text).await?;
+            let said = session.step(&turn.text, life).await?;
             score += said.reward;
             metrics.extend(said.metrics);
             if said.done {
@@ -168,25 +167,24 @@ impl Driver for PythonDriver {
     }
 }
 
-/// One object of the class, in its worker.
+/// One object of the class, in its worker; put away at its end.
 struct Session<'a> {
     worker: &'a Worker,
     episode: u64,
-    life: u64,
     limit: Duration,
 }
 
 impl Session<'_> {
-    async fn step(&self, text: &str) -> Result<Said, EnvironmentError> {
+    async fn step(&self, text: &str, life: u64) -> Result<Said, EnvironmentError> {
         let question = json!({"op": "step", "episode": self.episode, "text": text});
-        let answer = self.worker.ask(&question, Some(self.life), self.limit).await?;
+        let answer = self.worker.ask(&question, Some(life), self.limit).await?;
         understood(answer.value)
     }
+}
 
-    async fn close(&self) {
-        let question = json!({"op": "close", "episode": self.episode});
-        // A worker that is gone holds nothing.
-        self.worker.ask(&question, Some(self.life), self.limit).await.ok();
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        self.worker.tell(json!({"op": "close", "episode": self.episode}), self.limit);
     }
 }
 

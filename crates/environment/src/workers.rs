@@ -19,7 +19,7 @@ use scalerl_rollout::EnvironmentError;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::timeout;
 
 /// Longest answer of a worker.
@@ -89,9 +89,11 @@ impl Program {
 /// One worker; started when it is first asked.
 pub(crate) struct Worker {
     program: Arc<Program>,
-    /// Held over a question and its answer: one at a time.
-    process: Mutex<Option<Process>>,
+    slot: Slot,
 }
+
+/// The process, where it runs. Held over a question and its answer: one at a time.
+type Slot = Arc<Mutex<Option<Process>>>;
 
 /// A worker that runs.
 pub(crate) struct Process {
@@ -136,43 +138,66 @@ pub(crate) struct Answer {
 
 impl Worker {
     pub(crate) fn new(program: Arc<Program>) -> Self {
-        Self { program, process: Mutex::new(None) }
+        Self { program, slot: Arc::default() }
     }
 
-    /// Asks the worker; in its `life` where that matters.
+    /// Asks the worker; in its `life` where that matters. Dropping the future gives up the answer and
+    /// nothing else: the worker holds more than one asker's sessions.
     pub(crate) async fn ask(
         &self,
         question: &Value,
         life: Option<u64>,
         limit: Duration,
     ) -> Result<Answer, EnvironmentError> {
-        let mut slot = self.process.lock().await;
+        let mut slot = self.slot.clone().lock_owned().await;
         if life.is_some() && slot.as_ref().map(|process| process.life) != life {
             return Err(EnvironmentError::new("its worker ended in the middle of the episode"));
         }
         if slot.is_none() {
             *slot = Some(self.program.start()?);
         }
-        // Taken out while it is asked: given up in the middle, it must not be asked again, because its
-        // answer would come to the next question.
-        let mut process = slot.take().expect("started above");
-        let answer = match timeout(limit, process.exchange(question)).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                Err(format!("no answer within {} s; its worker was ended", limit.as_secs_f64()))
+        // Ends with the answer, or after `limit`.
+        let asked = tokio::spawn(exchange(slot, self.program.clone(), question.clone(), limit));
+        asked.await.unwrap_or_else(|error| Err(EnvironmentError::new(error)))
+    }
+
+    /// Tells a worker that runs something whose answer nobody waits for.
+    pub(crate) fn tell(&self, question: Value, limit: Duration) {
+        let (slot, program) = (self.slot.clone(), self.program.clone());
+        // Without a runtime the worker is at its end as well.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
+            let slot = slot.lock_owned().await;
+            if slot.is_some() {
+                exchange(slot, program, question, limit).await.ok();
             }
-        };
-        match answer {
-            Ok(value) => {
-                let life = process.life;
-                *slot = Some(process);
-                Ok(Answer { value, life })
-            }
-            Err(reason) => {
-                let last_words = self.program.last_words();
-                Err(EnvironmentError::new(format!("{reason}{last_words}")))
-            }
+        });
+    }
+}
+
+/// A question and its answer. A worker that does not answer, or in time, is ended.
+async fn exchange(
+    mut slot: OwnedMutexGuard<Option<Process>>,
+    program: Arc<Program>,
+    question: Value,
+    limit: Duration,
+) -> Result<Answer, EnvironmentError> {
+    // Taken out while it is asked: whatever ends this early must not leave an answer behind that would
+    // come to the next question.
+    let Some(mut process) = slot.take() else {
+        return Err(EnvironmentError::new("its worker ended"));
+    };
+    let answer = match timeout(limit, process.exchange(&question)).await {
+        Ok(answer) => answer,
+        Err(_) => Err(format!("no answer within {} s; its worker was ended", limit.as_secs_f64())),
+    };
+    match answer {
+        Ok(value) => {
+            let life = process.life;
+            *slot = Some(process);
+            Ok(Answer { value, life })
         }
+        Err(reason) => Err(EnvironmentError::new(format!("{reason}{}", program.last_words()))),
     }
 }
 

@@ -47,7 +47,7 @@ async fn an_agent_plays_over_http_and_its_tokens_are_kept() {
     let policy = Scripted::saying(&["bush", "tree"]);
     let outcome = play(&made, policy.clone()).await.unwrap();
     assert!(
-        matches!(outcome.verdict, EpisodeVerdict::Reward(one) if one.is_correct && one.value == 1.0)
+        matches!(outcome.verdict, EpisodeVerdict::Reward(one) if one.is_correct && (one.value - 1.0).abs() < 1e-9)
     );
     assert_eq!(outcome.metrics["turns"].to_bits(), 2.0_f64.to_bits());
     // The second call goes on from the tokens of the first.

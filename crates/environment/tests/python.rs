@@ -4,8 +4,13 @@
 
 mod scripted;
 
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
 use scalerl_rollout::EpisodeVerdict;
-use scripted::{Scripted, environments, play};
+use scripted::{Gated, Scripted, environments, environments_within, play};
+use tokio::sync::Semaphore;
 
 const GAME: &str = r#"
 import os, sys, time
@@ -85,7 +90,67 @@ async fn an_episode_without_room_keeps_what_it_earned_and_is_truncated() {
     let policy = Scripted { lines: vec!["bush".into()], room: Some(2), ..Scripted::default() };
     let outcome = play(&made, policy.into()).await.unwrap();
     assert!(outcome.is_truncated);
-    assert!(matches!(outcome.verdict, EpisodeVerdict::Reward(reward) if reward.value == 0.5));
+    assert!(
+        matches!(outcome.verdict, EpisodeVerdict::Reward(reward) if (reward.value - 0.5).abs() < 1e-9)
+    );
+}
+
+/// Says in files when a turn has begun, and waits there for another.
+const WAITING: &str = r#"
+import os, time
+
+class Environment:
+    def reset(self, task):
+        pass
+
+    def step(self, text):
+        if text == "wait":
+            open("FOLDER/begun", "w").close()
+            while not os.path.exists("FOLDER/go"):
+                time.sleep(0.01)
+        return "on", 1.0, text == "end"
+
+    def close(self):
+        print("closed")
+"#;
+
+async fn until(is_so: impl Fn() -> bool) {
+    while !is_so() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_episode_that_is_given_up_in_a_turn_takes_no_other_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = WAITING.replace("FOLDER", folder.path().to_str().unwrap());
+    let choice = game(folder.path(), &source);
+    let made = environments_within(Duration::from_mins(1), &choice, folder.path());
+    let made = Arc::new(made.unwrap());
+    let inner = Scripted::saying(&["on", "end"]);
+    let policy = Arc::new(Gated { inner: inner.clone(), gate: Semaphore::new(1) });
+    let (theirs, playing) = (policy.clone(), made.clone());
+    let other = tokio::spawn(async move { play(&playing, theirs).await });
+    until(|| inner.shown().len() == 1).await;
+
+    let given_up = tokio::spawn(async move { play(&made, Scripted::saying(&["wait"])).await });
+    until(|| folder.path().join("begun").exists()).await;
+    given_up.abort();
+    assert!(given_up.await.unwrap_err().is_cancelled());
+    std::fs::write(folder.path().join("go"), "").unwrap();
+    policy.gate.add_permits(1);
+
+    let outcome = other.await.unwrap().unwrap();
+    assert!(
+        matches!(outcome.verdict, EpisodeVerdict::Reward(reward) if (reward.value - 2.0).abs() < 1e-9)
+    );
+    // What the worker held for it is put away as well.
+    until(|| closed(folder.path()) == 2).await;
+}
+
+fn closed(folder: &Path) -> usize {
+    let log = std::fs::read_to_string(folder.join("environment-games.log")).unwrap_or_default();
+    log.lines().filter(|line| *line == "closed").count()
 }
 
 #[tokio::test]

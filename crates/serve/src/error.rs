@@ -147,3 +147,18 @@ impl IntoResponse for ApiError {
 pub(crate) fn json_response(body: &Value) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_policy_refuses_has_a_code_and_what_is_written_wrong_has_none() {
+        let reason = "the episode has had its 8 turns".to_owned();
+        let body = ApiError::from(GeneratorError::Refused { reason }).body();
+        assert_eq!(body["error"]["code"], "refused");
+        let body = ApiError::from(GeneratorError::TooLong { asked: 9, limit: 8 }).body();
+        assert_eq!(body["error"]["code"], "context_length_exceeded");
+        assert_eq!(ApiError::bad("no JSON").body()["error"]["code"], Value::Null);
+    }
+}

@@ -15,6 +15,7 @@ use scalerl_serve::tools::Family;
 use scalerl_serve::{ChatError, ChatFormat, Extras, Special};
 use scalerl_task::Problem;
 use serde_json::Value;
+use tokio::sync::Semaphore;
 
 /// `role:text\n`, one byte a token.
 pub(crate) struct ByteChat;
@@ -101,6 +102,25 @@ impl Policy for Scripted {
     }
 }
 
+/// The same, but each turn needs a permit.
+pub(crate) struct Gated {
+    pub(crate) inner: Arc<Scripted>,
+    pub(crate) gate: Semaphore,
+}
+
+impl Policy for Gated {
+    fn generate(
+        &self,
+        request: SampleRequest,
+        live: Option<Live>,
+    ) -> Pending<'_, Result<Vec<Completion>, GeneratorError>> {
+        Box::pin(async move {
+            self.gate.acquire().await.unwrap().forget();
+            self.inner.generate(request, live).await
+        })
+    }
+}
+
 /// Environments of a recipe whose one data set is `games`, whatever its problem; quick to lose patience.
 pub(crate) fn environments(environment: &str, folder: &Path) -> Result<Environments, String> {
     environments_within(Duration::from_secs(3), environment, folder)
@@ -136,9 +156,9 @@ pub(crate) fn environments_within(
 }
 
 /// Plays one episode.
-pub(crate) async fn play(
+pub(crate) async fn play<P: Policy>(
     environments: &Environments,
-    policy: Arc<Scripted>,
+    policy: Arc<P>,
 ) -> Result<Outcome, EnvironmentError> {
     let prompt = Prompt {
         id: PromptId("games/0".into()),
