@@ -26,6 +26,9 @@ use crate::serve::chat::ModelChat;
 use crate::serve::threads;
 use crate::train::policy::bad_model;
 
+/// Rounds of everything before the clock runs.
+const WARM_UPS: usize = 3;
+
 /// Options of `bench serve`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -208,8 +211,10 @@ fn served(args: &Args, folder: &Path) -> Result<(Run, Run)> {
     let url = format!("{}/v1/completions", server.url());
     let prompts = |request: usize| args.prompt_of(request, vocabulary);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    // Once to warm up: graphs, connections.
-    runtime.block_on(all(args, &url, true, &prompts))?;
+    // To warm up: connections, and a graph of every size that requests coming one by one ask for.
+    for _ in 0..WARM_UPS {
+        runtime.block_on(all(args, &url, true, &prompts))?;
+    }
     let streamed = runtime.block_on(all(args, &url, true, &prompts))?;
     let whole = runtime.block_on(all(args, &url, false, &prompts))?;
     Ok((streamed, whole))
@@ -263,7 +268,9 @@ async fn one(client: &reqwest::Client, url: &str, body: &Value) -> Result<(Durat
     }
     let text = String::from_utf8_lossy(&text);
     ensure!(status == 200, "{status}: {text}");
-    let last = text.rsplit("data: ").find(|event| event.starts_with('{'));
+    // An event is a line, and no text inside it breaks one.
+    let events = text.lines().rev().filter_map(|line| line.strip_prefix("data: "));
+    let last = { events }.find(|event| event.starts_with('{'));
     let last: Value = serde_json::from_str(last.unwrap_or(&text).trim())?;
     let tokens = last["usage"]["completion_tokens"].as_u64();
     Ok((first.unwrap_or_default(), tokens.context("no usage came")?))
