@@ -22,6 +22,8 @@ SUPPORTED = "0.4."
 LONGEST_LINE = 64 << 20
 # What our server answers to a turn for which the episode has no room left.
 NO_ROOM = ("context_length_exceeded", "refused")
+# Names our endpoint among all that verifiers knows. Never set: the key is the rollout's.
+KEY = "SCALERL_EPISODE_API_KEY"
 
 
 class Refusal(Exception):
@@ -90,10 +92,6 @@ def the_policy(vf):
     others = server.resolve_client
     server.resolve_client = lambda config: Policy(config) if config.api_key_var == KEY else others(config)
     return Policy
-
-
-# Never set: the key is the rollout's. Names with API_KEY are not given to programs.
-KEY = "SCALERL_EPISODE_API_KEY"
 
 
 class Table:
@@ -216,18 +214,18 @@ def send(number, answer):
 async def answer(table, question):
     try:
         if question["op"] == "check":
-            said = table.check(question.get("count"))
+            result = table.check(question.get("count"))
         elif question["op"] == "play":
-            said = await table.play(question)
+            result = await table.play(question)
         else:
-            said = {}
+            result = {}
     except asyncio.CancelledError:
-        said = {"error": "given up"}
+        result = {"error": "given up"}
     except Refusal as refusal:
-        said = {"error": str(refusal)}
+        result = {"error": str(refusal)}
     except Exception:
-        said = {"error": traceback.format_exc()}
-    send(question.get("id"), said)
+        result = {"error": traceback.format_exc()}
+    send(question.get("id"), result)
 
 
 async def questions():

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use scalerl_environment::Environments;
 use scalerl_rollout::{EpisodeVerdict, Outcome};
-use scripted::{Scripted, environments_within, play};
+use scripted::{Scripted, environments_of, environments_within, play};
 
 /// Packages take their time to load and to answer on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -82,6 +82,20 @@ async fn verifiers_scores_what_was_played_when_there_is_no_room() {
     let outcome = play(&made, policy.into()).await.unwrap();
     assert!(outcome.is_truncated);
     assert_eq!(outcome.metrics["turns"].to_bits(), 1.0_f64.to_bits());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "make test-environments"]
+async fn a_row_without_a_seed_is_the_data_of_a_verifiers_task() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = ["one", "two"];
+    let row = serde_json::json!({"prompt": "Say one.", "words": words});
+    let choice = verifiers(&example("verifiers_repeat.py"), "{}");
+    let made = environments_of(&row, PATIENCE, &choice, folder.path()).unwrap();
+    let policy = Scripted::saying(&words);
+    let outcome = play(&made, policy.clone()).await.unwrap();
+    assert!((reward(&outcome) - 1.0).abs() < 1e-9, "{outcome:?}");
+    assert_eq!(policy.shown(), ["user:Say one.\n", "user:Say one.\none\nuser:two\n"]);
 }
 
 /// An environment that fails as its policy wishes.

@@ -132,6 +132,18 @@ pub(crate) fn environments_within(
     environment: &str,
     folder: &Path,
 ) -> Result<Environments, String> {
+    let row = serde_json::json!({"prompt": "Play.", "seed": 5, "word": "tree"});
+    environments_of(&row, turn_timeout, environment, folder)
+}
+
+/// The same, with another row behind every prompt.
+pub(crate) fn environments_of(
+    row: &Value,
+    turn_timeout: Duration,
+    environment: &str,
+    folder: &Path,
+) -> Result<Environments, String> {
+    let fields = row.as_object().unwrap().clone();
     let text = format!(
         "[[task.datasets]]\nname = \"games\"\nsource = {{ type = \"seeds\", count = 3, prompt = \
          \"Play.\" }}\nenvironment = {environment}\n"
@@ -145,11 +157,9 @@ pub(crate) fn environments_within(
         longest: 1 << 16,
         folder: folder.to_owned(),
     };
-    let problem = |id: &PromptId| {
-        let fields = serde_json::json!({"prompt": "Play.", "seed": 5, "word": "tree"});
+    let problem = move |id: &PromptId| {
         let problem = Problem::plain("Play.", "42").named("games", &id.0);
-        let fields = fields.as_object().unwrap().clone();
-        Some(Arc::new(Problem { id: id.clone(), fields, ..problem }))
+        Some(Arc::new(Problem { id: id.clone(), fields: fields.clone(), ..problem }))
     };
     let made = Environments::of(&recipe, problem, &surroundings);
     made.map(Option::unwrap).map_err(|error| format!("{error}; {}", error.hint))
