@@ -119,12 +119,11 @@ pub fn stitch(turns: Vec<Turn>) -> Vec<Sequence> {
     for turn in turns {
         // The newest that goes on; a turn of an older policy begins anew, so versions never go back.
         let fitting = sequences.iter_mut().rev().find(|one| one.is_continued_by(&turn));
-        match fitting {
-            Some(sequence) => sequence.append(turn),
-            None => {
-                let Turn { context, completion } = turn;
-                sequences.push(Sequence { context, completion });
-            }
+        if let Some(sequence) = fitting {
+            sequence.append(turn);
+        } else {
+            let Turn { context, completion } = turn;
+            sequences.push(Sequence { context, completion });
         }
     }
     sequences

@@ -65,12 +65,11 @@ impl Prefixes {
         let mut before = 0;
         for (part, page) in tokens.chunks_exact(pool.tokens_per_page()).zip(pages) {
             let contents = Contents { before, tokens: part.into() };
-            before = match self.by_contents.get(&contents) {
-                Some(kept) => *kept,
-                None => {
-                    pool.keep(*page);
-                    self.insert(contents, *page, chain.len())
-                }
+            before = if let Some(kept) = self.by_contents.get(&contents) {
+                *kept
+            } else {
+                pool.keep(*page);
+                self.insert(contents, *page, chain.len())
             };
             chain.push(before);
         }
