@@ -12,10 +12,10 @@
 //!
 //! ```
 //! use scalerl_board::chart::Role;
-//! use scalerl_board::plots::{self, Captions, Ceiling, CurvePoint, Measured, Run};
+//! use scalerl_board::plots::{self, Captions, Ceiling, CurvePoint, Measured, RunCurve};
 //! use scalerl_board::{Block, Page, Section, Size, TerminalOptions, svg, terminal};
 //!
-//! let run = Run {
+//! let run = RunCurve {
 //!     name: "8B".into(),
 //!     points: vec![Measured { compute: 1e3, value: 0.42, role: Role::Used }],
 //!     curve: vec![
