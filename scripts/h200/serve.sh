@@ -4,5 +4,5 @@
 source "$(dirname "$0")/environment.sh"
 model=${1:?a model folder}
 for connections in 64 256; do
-  "$scalerl" bench serve "$model" --connections "$connections" --rounds 4 --prompt 64 --new 256 --device cuda
+  "$scalerl" bench serve "$model" --connections "$connections" --rounds 6 --prompt 64 --new 256 --device cuda
 done
