@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use scalerl_rollout::{
-    Completion, EnvironmentError, GeneratorError, GroupId, Policy, SampleRequest, Sampling,
-};
+use scalerl_rollout::{Completion, EnvironmentError, GeneratorError, Policy, SampleRequest};
 use serde_json::{Value, json};
 
 use crate::Chat;
@@ -43,7 +41,7 @@ impl Conversation {
 
     /// Asks the policy for its next turn.
     pub async fn turn(&mut self) -> Result<Written, EnvironmentError> {
-        let request = request(self.tokens.clone(), self.stop.clone());
+        let request = SampleRequest::turn(self.tokens.clone(), self.stop.clone());
         let answer = self.policy.generate(request, None).await;
         let completion = match answer {
             Ok(completions) => completions.into_iter().next(),
@@ -69,23 +67,5 @@ impl Conversation {
         let gap = self.chat.gap(&self.written, messages).map_err(EnvironmentError::new)?;
         self.tokens.extend(gap);
         Ok(())
-    }
-}
-
-/// A turn after `context`; how it is sampled is the policy's own.
-pub(crate) fn request(context: Vec<u32>, stop: Vec<String>) -> SampleRequest {
-    SampleRequest {
-        group: GroupId(0),
-        prompt_token_ids: context,
-        count: 1,
-        sampling: Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 },
-        max_thinking_tokens: 0,
-        max_answer_tokens: 0,
-        end_of_thinking: Vec::new(),
-        interruptions: Vec::new(),
-        stop,
-        stop_token_ids: Vec::new(),
-        end_of_answer: None,
-        seed: 0,
     }
 }

@@ -81,3 +81,24 @@ pub struct SampleRequest {
     /// Seed of the first completion; completion i uses `seed + i`.
     pub seed: u64,
 }
+
+impl SampleRequest {
+    /// A turn after `context` that ends at `stop`, asked of a [`Policy`](crate::Policy): how it is
+    /// sampled, and how long it may be, is the policy's own.
+    pub fn turn(context: Vec<u32>, stop: Vec<String>) -> Self {
+        Self {
+            group: GroupId(0),
+            prompt_token_ids: context,
+            count: 1,
+            sampling: Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 },
+            max_thinking_tokens: 0,
+            max_answer_tokens: 0,
+            end_of_thinking: Vec::new(),
+            interruptions: Vec::new(),
+            stop,
+            stop_token_ids: Vec::new(),
+            end_of_answer: None,
+            seed: 0,
+        }
+    }
+}

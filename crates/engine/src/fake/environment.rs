@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use scalerl_rollout::{
-    Environment, EnvironmentError, EpisodeVerdict, GroupId, Outcome, Pending, Policy, Prompt,
-    SampleRequest, Sampling,
+    Environment, EnvironmentError, EpisodeVerdict, Outcome, Pending, Policy, Prompt, SampleRequest,
 };
 use tokio::time::sleep;
 
@@ -23,7 +22,7 @@ pub struct FakeEnvironment {
     pub turns: u64,
     /// Longest time between two turns.
     pub slowness: Duration,
-    /// Chance of an error, and of never ending.
+    /// Chance of an error.
     pub fails: f64,
     /// Chance of never ending.
     pub hangs: f64,
@@ -52,7 +51,8 @@ impl FakeEnvironment {
             if chance("forgets", turn) < self.forgets {
                 tokens = [&prompt.token_ids[..], &[WORD, WORD]].concat();
             }
-            let answer = policy.generate(request(tokens.clone()), None).await;
+            let answer =
+                policy.generate(SampleRequest::turn(tokens.clone(), Vec::new()), None).await;
             let Ok(completions) = answer else {
                 return Ok(outcome(turn, true));
             };
@@ -66,23 +66,6 @@ impl FakeEnvironment {
 fn outcome(turns: u64, is_truncated: bool) -> Outcome {
     let metrics = BTreeMap::from([("turns".to_owned(), turns as f64)]);
     Outcome { verdict: EpisodeVerdict::AskVerifier, is_truncated, metrics }
-}
-
-fn request(context: Vec<u32>) -> SampleRequest {
-    SampleRequest {
-        group: GroupId(0),
-        prompt_token_ids: context,
-        count: 1,
-        sampling: Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 },
-        max_thinking_tokens: 0,
-        max_answer_tokens: 0,
-        end_of_thinking: Vec::new(),
-        interruptions: Vec::new(),
-        stop: Vec::new(),
-        stop_token_ids: Vec::new(),
-        end_of_answer: None,
-        seed: 0,
-    }
 }
 
 impl Environment for FakeEnvironment {
