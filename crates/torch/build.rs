@@ -7,9 +7,9 @@ fn main() {
         std::env::var("DEP_TCH_LIBTORCH_LIB")
             .expect("torch-sys did not say where libtorch is: run `make setup` first"),
     );
-    let library = library.canonicalize().unwrap_or_else(|error| {
-        panic!("libtorch is missing at {}: {error}; run `make setup`", library.display())
-    });
+    // Not resolved: binaries follow the symlink .libtorch, wherever `make setup` points it later.
+    let library = std::path::absolute(&library).expect("this process has a folder");
+    assert!(library.is_dir(), "libtorch is missing at {}: run `make setup`", library.display());
     let include = library.parent().expect("lib has a parent").join("include");
     println!("cargo::rerun-if-changed=shim");
     cc::Build::new()
@@ -26,7 +26,8 @@ fn main() {
     cc::Build::new()
         .cpp(true)
         .std("c++17")
-        .opt_level(2)
+        // Calls into libtorch and no loops: more optimisation only takes longer to compile.
+        .opt_level(1)
         .file("shim/c10d.cpp")
         .file("shim/graph.cpp")
         .file("shim/shim.cpp")

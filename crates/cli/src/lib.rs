@@ -30,6 +30,7 @@ mod history;
 mod init;
 #[cfg(feature = "train")]
 mod interrupt;
+mod launcher;
 mod plan;
 mod predictions;
 mod progress;
@@ -40,6 +41,7 @@ mod report;
 mod sampling;
 #[cfg(feature = "train")]
 mod serve;
+mod setup;
 #[cfg(feature = "train")]
 mod sft;
 mod shell;
@@ -106,7 +108,9 @@ enum Command {
     /// Serve a model over HTTP, as OpenAI's clients speak it.
     #[cfg(feature = "train")]
     Serve(serve::Args),
-    /// Say what this machine has, and what is missing for what.
+    /// Find or download libtorch, with NVIDIA's libraries where a driver is present.
+    Setup(setup::Args),
+    /// Say what this machine has and what is missing for what; compute a product and an attention.
     #[cfg(feature = "train")]
     Doctor(doctor::Args),
     /// Compare predicted with gold answers, row by row.
@@ -145,6 +149,13 @@ enum Bench {
 
 /// Runs the command that `arguments` ask for; the first of them is the program's name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    #[cfg(feature = "train")]
+    launcher::forget_library_path();
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    #[cfg(not(feature = "train"))]
+    if let Some(code) = start_whole_program(&arguments) {
+        return code;
+    }
     let cli = Cli::parse_from(arguments);
     let mut out = std::io::stdout().lock();
     let outcome = match cli.command {
@@ -166,6 +177,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Generate(args) => generate::run(&args, &mut out),
         #[cfg(feature = "train")]
         Command::Serve(args) => serve::run(&args, &mut out),
+        Command::Setup(args) => setup::run(&args, &mut out),
         #[cfg(feature = "train")]
         Command::Doctor(args) => doctor::run(&args, &mut out),
         #[cfg(feature = "grade")]
@@ -187,4 +199,17 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failure::report(&error),
     }
+}
+
+/// Part of an archive that holds the whole program, too, this one becomes it where that is better.
+/// `None` when this one shall go on by itself.
+#[cfg(not(feature = "train"))]
+fn start_whole_program(arguments: &[OsString]) -> Option<ExitCode> {
+    let whole = launcher::whole_program()?;
+    let handover = launcher::Handover::of(arguments);
+    if handover == launcher::Handover::No {
+        return None;
+    }
+    let error = launcher::hand_over(&whole, arguments).err()?;
+    (handover == launcher::Handover::Needed).then(|| failure::report(&error))
 }

@@ -197,7 +197,7 @@ fn program(args: &Args) -> Result<PathBuf> {
         let message = "this build of scalerl cannot train, so it cannot run a study";
         return Err(BadInput::new(message).hint("install it with its default features").into());
     }
-    Ok(std::env::current_exe()?)
+    Ok(crate::launcher::program()?)
 }
 
 fn dry_run(plan: &Plan, out: &mut dyn Write) -> Result<()> {

@@ -104,6 +104,11 @@ int scalerl_can_open(const char* name) {
   });
 }
 
+// Opens a library by its path for the whole process; it stays open.
+int scalerl_open_for_all(const char* path) {
+  return guarded([&] { TORCH_CHECK(dlopen(path, RTLD_LAZY | RTLD_GLOBAL) != nullptr, dlerror()); });
+}
+
 // FP32 products are FP32 products: never TF32, and bf16 ones accumulate in FP32 throughout.
 int scalerl_exact_matmuls() {
   return guarded([] {

@@ -11,7 +11,7 @@ use tch::{Cuda, Device};
 use thiserror::Error;
 
 use crate::cpu::{self, IsaLimit};
-use crate::shim;
+use crate::{nvidia, shim};
 
 /// What was found when libtorch was opened.
 #[derive(Debug, Clone)]
@@ -22,6 +22,8 @@ pub struct Found {
     pub cuda_devices: usize,
     /// Why there are none.
     pub why_no_cuda: Option<String>,
+    /// Libraries of NVIDIA that lie beside libtorch and could not be opened, with reasons.
+    pub nvidia_problems: Vec<String>,
     /// Which CPU instructions may be used.
     pub isa_limit: &'static IsaLimit,
 }
@@ -53,6 +55,7 @@ pub fn open() -> &'static Found {
         // Where the loader runs no initialisers this is the last moment before a product.
         let isa_limit = cpu::limit();
         let opened = shim::open_cuda();
+        let nvidia_problems = if opened.is_ok() { nvidia::open_beside_torch() } else { Vec::new() };
         shim::exact_matmuls().expect("setting flags of libtorch cannot fail");
         let cuda_devices = if opened.is_ok() { Cuda::device_count().max(0) as usize } else { 0 };
         let why_no_cuda = match opened {
@@ -60,7 +63,8 @@ pub fn open() -> &'static Found {
             Ok(()) if cuda_devices == 0 => Some("the driver shows no device".to_owned()),
             Ok(()) => None,
         };
-        Found { torch_version: shim::torch_version(), cuda_devices, why_no_cuda, isa_limit }
+        let torch_version = shim::torch_version();
+        Found { torch_version, cuda_devices, why_no_cuda, nvidia_problems, isa_limit }
     })
 }
 

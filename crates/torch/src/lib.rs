@@ -1,7 +1,7 @@
 //! What speaks to libtorch and CUDA, and knows no network.
 //!
 //! libtorch comes through tch; what tch lacks is in the C++ shim (`shim.rs`, `shim/`). CUDA is looked for
-//! at run time (`device.rs`): the same binary runs with and without a GPU. What the CPU can do is
+//! at run time (`device.rs`, `nvidia.rs`): the same binary runs with and without a GPU. What the CPU can do is
 //! settled before `main` (`cpu.rs`). `ops.rs` has the operations of a layer, fused where a kernel exists
 //! (`fused.rs` on the CPU, `cuda` on a GPU); `collective` forms groups of processes over c10d.
 //!
@@ -12,6 +12,7 @@ pub mod cpu;
 pub mod cuda;
 pub mod device;
 pub mod fused;
+pub mod nvidia;
 pub mod ops;
 pub mod shim;
 pub mod stopwatch;

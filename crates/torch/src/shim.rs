@@ -6,6 +6,8 @@
 #![expect(unsafe_code, reason = "this is the boundary to C++")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tch::{Device, TchError, Tensor};
@@ -20,6 +22,7 @@ unsafe extern "C" {
     fn scalerl_set_error(text: *const c_char);
     fn scalerl_open_cuda() -> c_int;
     fn scalerl_can_open(name: *const c_char) -> c_int;
+    fn scalerl_open_for_all(path: *const c_char) -> c_int;
     fn scalerl_torch_version() -> u32;
     fn scalerl_exact_matmuls() -> c_int;
     fn scalerl_grad_enabled() -> c_int;
@@ -121,6 +124,13 @@ pub fn can_open(name: &str) -> Result<(), String> {
     let name = CString::new(name).map_err(|error| error.to_string())?;
     // SAFETY: the name outlives the call.
     checked(unsafe { scalerl_can_open(name.as_ptr()) }).map_err(|_| last_error())
+}
+
+/// Opens a library by its path and keeps it, so that whoever asks for it by name finds it.
+pub fn open_for_all(path: &Path) -> Result<(), String> {
+    let path = CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
+    // SAFETY: the path outlives the call.
+    checked(unsafe { scalerl_open_for_all(path.as_ptr()) }).map_err(|_| last_error())
 }
 
 /// Switches TF32 off and FP32 accumulation on, for the whole process.

@@ -62,7 +62,7 @@ pub(crate) struct Processes {
 }
 
 fn program() -> Result<Command> {
-    let mut command = Command::new(std::env::current_exe().context("where is this program?")?);
+    let mut command = Command::new(crate::launcher::program().context("where is this program?")?);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     command.env(OWNER, std::process::id().to_string());
     Ok(command)

@@ -1,0 +1,166 @@
+//! How an installed scalerl comes to libtorch: a small program finds it and becomes the whole one.
+//!
+//! An archive holds two programs. `bin/scalerl` is built without libtorch and starts anywhere;
+//! `libexec/scalerl-train` has every command and cannot even start before the loader has found
+//! libtorch. Commands that the small one has run there. For the others it finds libtorch (in the
+//! order of `scripts/setup/libtorch.py`), tells the loader, and replaces itself by the whole one:
+//!
+//! ```text
+//! scalerl train … ─ bin/scalerl ─ where is libtorch? ─┬ found ── exec libexec/scalerl-train train …
+//!                                                     └ not ──── "libtorch is missing", exit code 2
+//! ```
+//!
+//! The loader's path is meant for the whole program alone: it puts back what the user had before it
+//! starts a program of its own, so that a Python with another torch is not given ours. Processes of
+//! its own kind it starts by way of the small one again ([`program`]).
+//!
+//! Not here: fetching (`setup.rs`). A binary built from the sources needs none of this: its RUNPATH
+//! names the tree's `.libtorch`.
+
+use std::io;
+use std::path::PathBuf;
+
+/// The small program's path, set for the whole one.
+const LAUNCHER: &str = "SCALERL_LAUNCHER";
+/// What the user had in the loader's variable; empty for nothing.
+const OUTER: &str = "SCALERL_OUTER_LIBRARY_PATH";
+const LOADER: &str = "LD_LIBRARY_PATH";
+
+/// What starts another scalerl like this one.
+pub(crate) fn program() -> io::Result<PathBuf> {
+    std::env::var_os(LAUNCHER).map_or_else(std::env::current_exe, |path| Ok(path.into()))
+}
+
+#[cfg(feature = "train")]
+pub(crate) use whole::forget_library_path;
+
+#[cfg(feature = "train")]
+mod whole {
+    #![expect(unsafe_code, reason = "the environment, before there are threads")]
+
+    use super::{LOADER, OUTER};
+
+    /// Gives the programs that this one will start the loader's path that the user had. The
+    /// loader itself has read ours already and keeps it.
+    pub(crate) fn forget_library_path() {
+        let Some(outer) = std::env::var_os(OUTER) else { return };
+        // SAFETY: first in `main`: nothing else reads or writes the environment yet.
+        unsafe {
+            std::env::remove_var(OUTER);
+            if outer.is_empty() {
+                std::env::remove_var(LOADER);
+            } else {
+                std::env::set_var(LOADER, outer);
+            }
+        }
+    }
+}
+
+#[cfg(not(feature = "train"))]
+pub(crate) use small::{Handover, hand_over, whole_program};
+
+#[cfg(not(feature = "train"))]
+mod small {
+    use std::ffi::OsString;
+    use std::os::unix::process::CommandExt as _;
+    use std::path::{Path, PathBuf};
+    use std::process::Command;
+
+    use anyhow::Result;
+    use clap::Parser as _;
+    use clap::error::ErrorKind;
+
+    use super::{LAUNCHER, LOADER, OUTER};
+    use crate::failure::BadInput;
+    use crate::{Cli, setup};
+
+    /// Whether the whole program is better for a command line.
+    #[derive(Debug, PartialEq, Eq)]
+    pub(crate) enum Handover {
+        /// The small program has all that is asked for.
+        No,
+        /// Help and completions: the whole one knows more commands, the small one will do.
+        IfPossible,
+        Needed,
+    }
+
+    impl Handover {
+        pub(crate) fn of(arguments: &[OsString]) -> Self {
+            let starts_runs = |cli: &Cli| matches!(cli.command, crate::Command::Study(_));
+            let lists_commands = |cli: &Cli| {
+                matches!(cli.command, crate::Command::Completions(_) | crate::Command::Man(_))
+            };
+            match Cli::try_parse_from(arguments) {
+                Ok(cli) if starts_runs(&cli) => Self::Needed,
+                Ok(cli) if lists_commands(&cli) => Self::IfPossible,
+                Ok(_) => Self::No,
+                Err(error) => match error.kind() {
+                    ErrorKind::InvalidSubcommand => Self::Needed,
+                    ErrorKind::DisplayHelp
+                    | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+                    | ErrorKind::MissingSubcommand => Self::IfPossible,
+                    _ => Self::No,
+                },
+            }
+        }
+    }
+
+    /// The whole program of the archive that this small one is part of.
+    pub(crate) fn whole_program() -> Option<PathBuf> {
+        let program = std::env::current_exe().and_then(|path| path.canonicalize()).ok()?;
+        let whole = program.parent()?.parent()?.join("libexec/scalerl-train");
+        whole.is_file().then_some(whole)
+    }
+
+    /// Replaces this program by the whole one. Returns only when it could not.
+    pub(crate) fn hand_over(whole: &Path, arguments: &[OsString]) -> Result<()> {
+        let Some(folder) = setup::find()? else {
+            let asked = arguments.get(1).map(|asked| asked.to_string_lossy()).unwrap_or_default();
+            let message = format!("`scalerl {asked}` needs libtorch, and libtorch is missing");
+            let hint = "scalerl setup (finds or downloads it, once; about 545 MB)";
+            return Err(BadInput::new(message).hint(hint).into());
+        };
+        let outer = std::env::var_os(LOADER).unwrap_or_default();
+        let mut path = folder.join("torch/lib").into_os_string();
+        if !outer.is_empty() {
+            path.push(":");
+            path.push(&outer);
+        }
+        let error = Command::new(whole)
+            .args(&arguments[1..])
+            .env(LOADER, path)
+            .env(OUTER, outer)
+            .env(LAUNCHER, std::env::current_exe()?)
+            // Its own children need not ask again.
+            .env(setup::FOLDER, folder)
+            .exec();
+        Err(anyhow::Error::new(error).context(format!("cannot start {}", whole.display())))
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        fn of(line: &str) -> Handover {
+            Handover::of(&line.split(' ').map(OsString::from).collect::<Vec<_>>())
+        }
+
+        #[test]
+        fn what_needs_libtorch_is_handed_over_and_the_rest_is_not() {
+            for line in ["scalerl train quickstart", "scalerl doctor", "scalerl bench decode"] {
+                assert_eq!(of(line), Handover::Needed, "{line}");
+            }
+            for line in ["scalerl fit a.csv", "scalerl --version", "scalerl fit --no-such-option"] {
+                assert_eq!(of(line), Handover::No, "{line}");
+            }
+            for line in ["scalerl --help", "scalerl", "scalerl completions bash"] {
+                assert_eq!(of(line), Handover::IfPossible, "{line}");
+            }
+        }
+
+        #[test]
+        fn a_study_starts_runs_so_it_is_handed_over() {
+            assert_eq!(of("scalerl study leave-one-out"), Handover::Needed);
+        }
+    }
+}
