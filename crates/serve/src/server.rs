@@ -56,6 +56,9 @@ pub struct Limits {
     pub deadline: Duration,
     /// For requests under way when the server stops.
     pub grace: Duration,
+    /// Least time between two events of a stream: tokens that are drawn within it share an event.
+    /// The first token goes out at once, and so does the end.
+    pub stream_window: Duration,
 }
 
 impl Default for Limits {
@@ -69,6 +72,7 @@ impl Default for Limits {
             max_tokens: None,
             deadline: Duration::from_mins(10),
             grace: Duration::from_secs(10),
+            stream_window: Duration::from_millis(10),
         }
     }
 }
