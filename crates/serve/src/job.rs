@@ -157,13 +157,15 @@ impl<S: Streamed> Job<S> {
         // Scores are known at the end only, so then the whole choice comes at once.
         if self.top.is_some() || self.is_silent() {
             let finished = self.caller.within(deadline, self.complete()).await?;
-            return Ok(stream::respond(|events| self.write_whole(finished, begun, events)));
+            return Ok(stream::respond(deadline, |events| {
+                self.write_whole(finished, begun, events)
+            }));
         }
         let mut flight = self.launch(Wants::Tokens);
         let first = async { refused(flight.next(begun).await) };
         // What is refused at once is refused with a status of its own.
         let first = self.caller.within(deadline, first).await?;
-        Ok(stream::respond(|events| self.write(flight, first, begun, events)))
+        Ok(stream::respond(deadline, |events| self.write(flight, first, begun, events)))
     }
 
     async fn write_whole(mut self, finished: Vec<Finished>, begun: Instant, events: Events) {

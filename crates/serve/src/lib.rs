@@ -26,6 +26,7 @@ mod job;
 mod key;
 mod logprobs;
 mod metrics;
+mod patience;
 mod routes;
 mod sampling;
 mod server;

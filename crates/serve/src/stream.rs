@@ -19,8 +19,6 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 
 /// Frames that wait for a slow client before the task waits with them.
 const AHEAD: usize = 4;
-/// Longest that a client may take to make room for the last words.
-const LAST_WORDS: Duration = Duration::from_secs(30);
 
 struct EventBody(Receiver<Bytes>);
 
@@ -69,33 +67,38 @@ impl Envelope {
 }
 
 /// Where a task writes its events.
-pub(crate) struct Events(Sender<Bytes>);
+pub(crate) struct Events {
+    sender: Sender<Bytes>,
+    /// For the last words, when the clock of the request has run out or is not asked any more.
+    last_words: Duration,
+}
 
 impl Events {
     /// Waits for a slow client; whoever does not listen any more ends the task.
     pub(crate) async fn send(&self, frames: Frames) {
         if !frames.0.is_empty() {
-            drop(self.0.send(frames.0.into()).await);
+            drop(self.sender.send(frames.0.into()).await);
         }
     }
 
-    /// The same for the end of a stream, when no other clock runs.
+    /// The same for the end of a stream.
     pub(crate) async fn send_last(&self, frames: Frames) {
-        drop(tokio::time::timeout(LAST_WORDS, self.send(frames)).await);
+        drop(tokio::time::timeout(self.last_words, self.send(frames)).await);
     }
 }
 
 /// Answers with the events that `work` writes; [DONE] follows the last.
-pub(crate) fn respond<F>(work: impl FnOnce(Events) -> F) -> Response
+pub(crate) fn respond<F>(last_words: Duration, work: impl FnOnce(Events) -> F) -> Response
 where
     F: Future<Output = ()> + Send + 'static,
 {
     let (sender, receiver) = mpsc::channel(AHEAD);
-    let work = work(Events(sender.clone()));
+    let events = || Events { sender: sender.clone(), last_words };
+    let (work, last) = (work(events()), events());
     tokio::spawn(async move {
         let all = async {
             work.await;
-            Events(sender.clone()).send_last(Frames(b"data: [DONE]\n\n".to_vec())).await;
+            last.send_last(Frames(b"data: [DONE]\n\n".to_vec())).await;
         };
         tokio::select! {
             () = all => {}
