@@ -47,6 +47,9 @@ pub(crate) struct Args {
     /// Tokens to generate.
     #[arg(long, default_value_t = 256)]
     new: usize,
+    /// Milliseconds whose tokens share an event of a stream, as in `serve`.
+    #[arg(long, value_name = "MS", default_value_t = Limits::default().stream_window.as_millis() as u64)]
+    stream_window: u64,
     #[command(flatten)]
     arithmetic: ArithmeticArgs,
     /// Print one JSON object instead of text.
@@ -65,6 +68,11 @@ struct Timing {
     whole_tokens_per_s: f64,
     first_token_ms_p50: f64,
     first_token_ms_p99: f64,
+    /// Of the streams.
+    events_per_token: f64,
+    /// Of the server's threads, without the generator's and the client's; where the system tells.
+    streamed_server_us_per_token: Option<f64>,
+    whole_server_us_per_token: Option<f64>,
 }
 
 impl Args {
@@ -103,6 +111,9 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         whole_tokens_per_s: tokens / whole.seconds.as_secs_f64(),
         first_token_ms_p50: streamed.first_token_ms(0.5),
         first_token_ms_p99: streamed.first_token_ms(0.99),
+        events_per_token: streamed.events as f64 / tokens,
+        streamed_server_us_per_token: streamed.server.map(|time| time.as_secs_f64() * 1e6 / tokens),
+        whole_server_us_per_token: whole.server.map(|time| time.as_secs_f64() * 1e6 / tokens),
     };
     if args.json {
         writeln!(out, "{}", serde_json::to_string(&timing)?)?;
@@ -111,7 +122,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     writeln!(
         out,
         "serve connections={} requests={} prompt={} new={} alone={:.0}tokens/s streamed={:.0}tokens/s ({:.0}%) \
-         whole={:.0}tokens/s ({:.0}%) first_token_p50={:.1}ms p99={:.1}ms",
+         whole={:.0}tokens/s ({:.0}%) first_token_p50={:.1}ms p99={:.1}ms events_per_token={:.3} \
+         server_cpu_per_token={}us (whole {}us)",
         timing.connections,
         timing.requests,
         args.prompt,
@@ -123,8 +135,28 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         1e2 * timing.whole_tokens_per_s / timing.alone_tokens_per_s,
         timing.first_token_ms_p50,
         timing.first_token_ms_p99,
+        timing.events_per_token,
+        known(timing.streamed_server_us_per_token),
+        known(timing.whole_server_us_per_token),
     )?;
     Ok(())
+}
+
+fn known(microseconds: Option<f64>) -> String {
+    microseconds.map_or_else(|| "?".to_owned(), |time| format!("{time:.2}"))
+}
+
+/// CPU time of the server's threads so far, which are known by their name.
+fn server_time() -> Option<Duration> {
+    let mut nanoseconds = 0;
+    for task in std::fs::read_dir("/proc/self/task").ok()? {
+        let folder = task.ok()?.path();
+        if std::fs::read_to_string(folder.join("comm")).is_ok_and(|name| name.trim() == "server") {
+            let spent = std::fs::read_to_string(folder.join("schedstat")).ok()?;
+            nanoseconds += spent.split_whitespace().next()?.parse::<u64>().ok()?;
+        }
+    }
+    Some(Duration::from_nanos(nanoseconds))
 }
 
 fn model(args: &Args, folder: &Path) -> Result<Model> {
@@ -167,6 +199,10 @@ struct Run {
     seconds: Duration,
     /// Sorted.
     first_tokens: Vec<Duration>,
+    /// Lines of `data:` that came.
+    events: usize,
+    /// CPU time of the server's threads.
+    server: Option<Duration>,
 }
 
 impl Run {
@@ -203,6 +239,7 @@ fn served(args: &Args, folder: &Path) -> Result<(Run, Run)> {
             requests: args.connections,
             connections: 2 * args.connections,
             deadline: Duration::from_hours(1),
+            stream_window: Duration::from_millis(args.stream_window),
             ..Limits::default()
         },
     };
@@ -228,7 +265,7 @@ async fn all(
 ) -> Result<Run> {
     let client = reqwest::Client::builder().no_proxy().build()?;
     let mut tasks = tokio::task::JoinSet::new();
-    let begun = Instant::now();
+    let (begun, server) = (Instant::now(), server_time());
     for connection in 0..args.connections {
         let body = |round: usize| {
             let request = round * args.connections + connection;
@@ -238,26 +275,36 @@ async fn all(
         let bodies: Vec<Value> = (0..args.rounds).map(body).collect();
         let (client, url, new) = (client.clone(), url.to_owned(), args.new);
         tasks.spawn(async move {
-            let mut first_tokens = Vec::new();
+            let mut answers = Vec::new();
             for body in bodies {
-                let (first, tokens) = one(&client, &url, &body).await?;
+                let answer = one(&client, &url, &body).await?;
+                let tokens = answer.tokens;
                 ensure!(tokens == new as u64, "{tokens} tokens came, {new} were asked for");
-                first_tokens.push(first);
+                answers.push(answer);
             }
-            Ok(first_tokens)
+            Ok(answers)
         });
     }
-    let mut first_tokens = Vec::new();
+    let mut answers = Vec::new();
     while let Some(done) = tasks.join_next().await {
-        first_tokens.extend(done.context("a connection's task ended")??);
+        answers.extend(done.context("a connection's task ended")??);
     }
     let seconds = begun.elapsed();
+    let server = server_time().zip(server).map(|(after, before)| after.saturating_sub(before));
+    let events = answers.iter().map(|answer| answer.events).sum();
+    let mut first_tokens: Vec<Duration> = answers.iter().map(|answer| answer.first).collect();
     first_tokens.sort_unstable();
-    Ok(Run { seconds, first_tokens })
+    Ok(Run { seconds, first_tokens, events, server })
 }
 
-/// Time to the first piece of the answer, and its tokens.
-async fn one(client: &reqwest::Client, url: &str, body: &Value) -> Result<(Duration, u64)> {
+struct Answer {
+    /// Until its first piece.
+    first: Duration,
+    tokens: u64,
+    events: usize,
+}
+
+async fn one(client: &reqwest::Client, url: &str, body: &Value) -> Result<Answer> {
     let begun = Instant::now();
     let mut response = client.post(url).body(body.to_string()).send().await?;
     let status = response.status();
@@ -269,9 +316,9 @@ async fn one(client: &reqwest::Client, url: &str, body: &Value) -> Result<(Durat
     let text = String::from_utf8_lossy(&text);
     ensure!(status == 200, "{status}: {text}");
     // An event is a line, and no text inside it breaks one.
-    let events = text.lines().rev().filter_map(|line| line.strip_prefix("data: "));
-    let last = { events }.find(|event| event.starts_with('{'));
+    let events = || text.lines().filter_map(|line| line.strip_prefix("data: "));
+    let last = events().rfind(|event| event.starts_with('{'));
     let last: Value = serde_json::from_str(last.unwrap_or(&text).trim())?;
-    let tokens = last["usage"]["completion_tokens"].as_u64();
-    Ok((first.unwrap_or_default(), tokens.context("no usage came")?))
+    let tokens = last["usage"]["completion_tokens"].as_u64().context("no usage came")?;
+    Ok(Answer { first: first.unwrap_or_default(), tokens, events: events().count() })
 }

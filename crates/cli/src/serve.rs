@@ -62,6 +62,9 @@ pub(crate) struct Args {
     /// Seconds that one request may take.
     #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().deadline.as_secs())]
     deadline: u64,
+    /// Milliseconds whose tokens share an event of a stream; 0: every token goes out as it is drawn.
+    #[arg(long, value_name = "MS", default_value_t = Limits::default().stream_window.as_millis() as u64)]
+    stream_window: u64,
     #[command(flatten)]
     arithmetic: ArithmeticArgs,
 }
@@ -109,6 +112,7 @@ fn options(args: &Args) -> Result<ServerOptions> {
             connections: args.connections,
             max_tokens: args.max_tokens,
             deadline: Duration::from_secs(args.deadline.max(1)),
+            stream_window: Duration::from_millis(args.stream_window),
             ..Limits::default()
         },
     })

@@ -1,6 +1,6 @@
 //! One answer while it is being written: tokens go in, text, calls and the reason of its end come out.
 
-use scalerl_rollout::{Completion, FinishReason, LiveToken};
+use scalerl_rollout::{Completion, FinishReason, LiveToken, PolicyVersion};
 
 use crate::chat_format::{ChatError, ChatFormat};
 use crate::text::{TextRules, TextStream};
@@ -12,12 +12,14 @@ pub(crate) struct Drawn {
     pub(crate) id: u32,
     pub(crate) logprob: f32,
     pub(crate) is_injected: bool,
+    /// The policy that chose or read it.
+    pub(crate) version: PolicyVersion,
 }
 
 impl From<&LiveToken> for Drawn {
     fn from(token: &LiveToken) -> Self {
-        let LiveToken { token_id, logprob, is_injected, .. } = *token;
-        Self { id: token_id, logprob, is_injected }
+        let LiveToken { token_id, logprob, is_injected, version, .. } = *token;
+        Self { id: token_id, logprob, is_injected, version }
     }
 }
 
@@ -28,6 +30,7 @@ impl Drawn {
             id: completion.token_ids[at],
             logprob: completion.logprobs[at],
             is_injected: completion.is_injected[at],
+            version: completion.versions[at],
         };
         (place..completion.len()).map(one).collect()
     }
@@ -56,6 +59,8 @@ impl Finish {
 pub(crate) struct Piece {
     pub(crate) text: String,
     pub(crate) tokens: Vec<Drawn>,
+    /// Tokens of the answer before these.
+    pub(crate) begin: usize,
     /// At the end only.
     pub(crate) tool_calls: Vec<ToolCall>,
     pub(crate) finish: Option<Finish>,
@@ -81,6 +86,7 @@ impl Choice {
         family: Option<Family>,
         tokens: Vec<Drawn>,
     ) -> Result<Piece, ChatError> {
+        let begin = self.seen;
         self.seen += tokens.len();
         // An end token that the model chose shows nowhere.
         let shown = tokens.iter().filter(|one| one.is_injected || !rules.ends.contains(&one.id));
@@ -90,7 +96,7 @@ impl Choice {
         let certain = certain.max(self.released);
         let text = self.whole[self.released..certain].to_owned();
         self.released = certain;
-        Ok(Piece { text, tokens, tool_calls: Vec::new(), finish: None })
+        Ok(Piece { text, tokens, begin, tool_calls: Vec::new(), finish: None })
     }
 
     /// Ends the answer with all its tokens, of which some may have come before.

@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::response::Response;
 use scalerl_rollout::{Completion, FinishReason, SampleRequest, TokenScore};
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 
 use crate::caller::Caller;
 use crate::choice::{Choice, Drawn, Piece};
 use crate::error::{ApiError, json_response};
-use crate::flight::{Event, Flight, Wants};
+use crate::flight::{End, Flight, News, Wants};
 use crate::server::App;
-use crate::stream::{self, Events};
+use crate::stream::{self, Events, Frames};
 use crate::text::TextRules;
 use crate::tools::{Family, Message};
 
@@ -57,18 +57,17 @@ pub(crate) trait Shape: Send + Sync + 'static {
 /// The same for answers that come as events.
 pub(crate) trait Streamed: Shape {
     /// Events before the first token.
-    fn opening(&self, _choices: usize) -> Vec<Value> {
-        Vec::new()
-    }
+    fn opening(&self, _choices: usize, _frames: &mut Frames) {}
 
-    /// New tokens of a choice; `scores` where the whole choice comes at once with them.
+    /// Adds an event with new tokens of a choice; `scores` where the whole choice comes at once with
+    /// them.
     fn chunk(
         &mut self,
         app: &App,
-        choice: usize,
-        piece: &Piece,
+        piece: (usize, &Piece),
         scores: Option<&[TokenScore]>,
-    ) -> Result<Value, ApiError>;
+        frames: &mut Frames,
+    ) -> Result<(), ApiError>;
 
     /// The last event, where the client wants one.
     fn closing(&self, usage: Usage) -> Option<Value>;
@@ -158,89 +157,92 @@ impl<S: Streamed> Job<S> {
         // Scores are known at the end only, so then the whole choice comes at once.
         if self.top.is_some() || self.is_silent() {
             let finished = self.caller.within(deadline, self.complete()).await?;
-            return Ok(stream::respond(|events| self.write_whole(finished, begun, events)));
+            return Ok(stream::respond(deadline, |events| {
+                self.write_whole(finished, begun, events)
+            }));
         }
         let mut flight = self.launch(Wants::Tokens);
-        let first = async { refused(flight.next().await) };
+        let first = async { refused(flight.next(begun).await) };
         // What is refused at once is refused with a status of its own.
         let first = self.caller.within(deadline, first).await?;
-        Ok(stream::respond(|events| self.write(flight, first, begun, events)))
+        Ok(stream::respond(deadline, |events| self.write(flight, first, begun, events)))
     }
 
     async fn write_whole(mut self, finished: Vec<Finished>, begun: Instant, events: Events) {
-        for event in self.shape.opening(self.choices()) {
-            events.send(&event).await;
-        }
+        let mut frames = Frames::default();
+        self.shape.opening(self.choices(), &mut frames);
         let mut tokens = 0;
         for (choice, one) in finished.iter().enumerate() {
             tokens += one.piece.tokens.len();
-            match self.shape.chunk(&self.app, choice, &one.piece, one.scores.as_deref()) {
-                Ok(chunk) => events.send(&chunk).await,
-                Err(error) => return events.send(&error.body()).await,
+            let part = (choice, &one.piece);
+            let chunk = self.shape.chunk(&self.app, part, one.scores.as_deref(), &mut frames);
+            if let Err(error) = chunk {
+                frames.push(&error.body());
+                return events.send_last(frames).await;
             }
         }
-        self.end(&finished, tokens, begun, &events).await;
+        self.end(&finished, tokens, begun, (events, frames)).await;
     }
 
-    async fn write(mut self, flight: Flight, first: Vec<Event>, begun: Instant, events: Events) {
+    async fn write(mut self, flight: Flight, first: News, begun: Instant, events: Events) {
         let deadline = self.app.options.limits.deadline;
-        for event in self.shape.opening(self.choices()) {
-            events.send(&event).await;
-        }
         let mut writing = Writing::new(self.choices());
         let caller = self.caller.clone();
         let work = self.write_all(&mut writing, flight, first, &events);
         match caller.within(deadline, work).await {
-            Ok(()) => self.end(&writing.finished, writing.tokens, begun, &events).await,
-            Err(error) => events.send(&error.body()).await,
+            Ok(last) => self.end(&writing.finished, writing.tokens, begun, (events, last)).await,
+            Err(error) => {
+                let mut frames = Frames::default();
+                frames.push(&error.body());
+                events.send_last(frames).await;
+            }
         }
     }
 
+    /// Writes all events but the last, which go out with those of the end.
     async fn write_all(
         &mut self,
         writing: &mut Writing,
         mut flight: Flight,
-        first: Vec<Event>,
+        first: News,
         events: &Events,
-    ) -> Result<(), ApiError> {
-        let mut news = first;
-        while !news.is_empty() {
+    ) -> Result<Frames, ApiError> {
+        let window = self.app.options.limits.stream_window;
+        let (mut news, mut frames) = (first, Frames::default());
+        self.shape.opening(self.choices(), &mut frames);
+        loop {
             for (choice, piece) in self.pieces(writing, news)? {
-                let chunk = self.shape.chunk(&self.app, choice, &piece, None)?;
-                events.send(&chunk).await;
+                self.shape.chunk(&self.app, (choice, &piece), None, &mut frames)?;
             }
-            news = flight.next().await;
+            if flight.is_over() {
+                return Ok(frames);
+            }
+            events.send(std::mem::take(&mut frames)).await;
+            // Tokens of the next moments share an event.
+            news = flight.next(Instant::now() + window).await;
         }
-        Ok(())
     }
 
     /// One piece for each choice that has news.
-    fn pieces(
-        &self,
-        writing: &mut Writing,
-        news: Vec<Event>,
-    ) -> Result<Vec<(usize, Piece)>, ApiError> {
+    fn pieces(&self, writing: &mut Writing, news: News) -> Result<Vec<(usize, Piece)>, ApiError> {
         let count = self.requests.first().map_or(1, |request| request.count as usize);
         let mut tokens: BTreeMap<usize, Vec<Drawn>> = BTreeMap::new();
         let mut pieces = Vec::new();
-        for event in news {
-            match event {
-                Event::Token(prompt, token) => {
-                    let choice = prompt * count + token.completion as usize;
-                    tokens.entry(choice).or_default().push(Drawn::from(&token));
-                }
-                Event::Done(prompt, answer) => {
-                    for (index, completion) in answer?.iter().enumerate() {
-                        let choice = prompt * count + index;
-                        // The completion has them as well.
-                        tokens.remove(&choice);
-                        let piece = self.finish(writing, choice, completion)?;
-                        pieces.extend(piece.map(|piece| (choice, piece)));
-                    }
-                }
+        for (prompt, token) in &news.tokens {
+            let choice = prompt * count + token.completion as usize;
+            tokens.entry(choice).or_default().push(Drawn::from(token));
+        }
+        for End { place, answer } in news.ends {
+            for (index, completion) in answer?.iter().enumerate() {
+                let choice = place * count + index;
+                // The completion has them as well.
+                tokens.remove(&choice);
+                let piece = self.finish(writing, choice, completion)?;
+                pieces.extend(piece.map(|piece| (choice, piece)));
             }
         }
         for (choice, tokens) in tokens {
+            // Ended: what is told late was in the completion.
             let Some(Some(writer)) = writing.choices.get_mut(choice) else { continue };
             let piece = writer.push(&*self.app.chat, &self.rules, self.family, tokens)?;
             pieces.push((choice, piece));
@@ -261,18 +263,26 @@ impl<S: Streamed> Job<S> {
             writer.finish(&*self.app.chat, &self.rules, self.family, completion)?;
         writing.tokens += completion.token_ids.len();
         // What is remembered has all tokens, the piece only the last.
-        let whole = Piece { tokens: Drawn::from_place(completion, 0), ..piece.clone() };
+        let tokens = Drawn::from_place(completion, 0);
+        let whole = Piece { tokens, begin: 0, ..piece.clone() };
         writing.finished.push(Finished { piece: whole, message, scores: None });
         Ok(Some(piece))
     }
 
-    async fn end(&self, finished: &[Finished], tokens: usize, begun: Instant, events: &Events) {
+    async fn end(
+        &self,
+        finished: &[Finished],
+        tokens: usize,
+        begun: Instant,
+        (events, mut frames): (Events, Frames),
+    ) {
         self.app.metrics.latency.observe(begun.elapsed());
         // Before the client knows that it is done and asks again.
         self.shape.remember(&self.caller, finished);
         if let Some(event) = self.shape.closing(self.usage(tokens)) {
-            events.send(&event).await;
+            frames.push(&event);
         }
+        events.send_last(frames).await;
     }
 }
 
@@ -291,16 +301,14 @@ impl Writing {
     }
 }
 
-/// An error among the events in place of them.
-fn refused(events: Vec<Event>) -> Result<Vec<Event>, ApiError> {
-    let mut kept = Vec::with_capacity(events.len());
-    for event in events {
-        match event {
-            Event::Done(_, Err(error)) => return Err(error.into()),
-            other => kept.push(other),
-        }
+/// An error among the news in place of them.
+fn refused(mut news: News) -> Result<News, ApiError> {
+    let mut ends = Vec::with_capacity(news.ends.len());
+    for End { place, answer } in news.ends {
+        ends.push(End { place, answer: Ok(answer?) });
     }
-    Ok(kept)
+    news.ends = ends;
+    Ok(news)
 }
 
 fn empty() -> Completion {

@@ -8,7 +8,8 @@
 //! `session.rs` (a key of its own for a policy), `fields.rs` and `sampling.rs` (what is asked, what
 //! is refused), `conversation.rs` (from messages to tokens, without making tokens from text again),
 //! `flight.rs` (requests under way), `choice.rs` and `text.rs` (from tokens to text), `tools`
-//! (calls in the forms that models write), `routes` (one file per route).
+//! (calls in the forms that models write), `stream.rs` (events of a stream), `routes` (one file per
+//! route).
 //!
 //! Not here: models and tokenizers. What the server needs of them is [`ChatFormat`].
 
@@ -25,6 +26,7 @@ mod job;
 mod key;
 mod logprobs;
 mod metrics;
+mod patience;
 mod routes;
 mod sampling;
 mod server;
@@ -32,6 +34,7 @@ mod session;
 mod stream;
 mod text;
 pub mod tools;
+mod versions;
 
 pub use chat_format::{ChatError, ChatFormat, Extras, Special};
 pub use server::{Limits, Load, LoadOf, Server, ServerOptions, StartError};

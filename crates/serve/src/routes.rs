@@ -16,10 +16,12 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use serde_json::Value;
 
+use crate::choice::Piece;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::logprobs::Spelling;
 use crate::server::App;
+use crate::versions::{self, Span};
 
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETIONS: &str = "/v1/completions";
@@ -86,5 +88,15 @@ impl Shown {
             has_token_ids: fields.flag("return_token_ids")?,
             has_usage: options.is_some_and(|options| options["include_usage"] == true),
         })
+    }
+
+    /// Where `return_token_ids` was asked for.
+    fn token_ids(self, piece: &Piece) -> Option<Vec<u32>> {
+        self.has_token_ids.then(|| piece.tokens.iter().map(|drawn| drawn.id).collect())
+    }
+
+    /// With the tokens: which weights chose them.
+    fn weight_versions(self, piece: &Piece) -> Option<Vec<Span>> {
+        self.has_token_ids.then(|| versions::spans(&piece.tokens, piece.begin))
     }
 }

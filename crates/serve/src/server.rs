@@ -29,11 +29,14 @@ use tokio::task::JoinSet;
 use crate::chat_format::ChatFormat;
 use crate::key;
 use crate::metrics::Metrics;
+use crate::patience::Patient;
 use crate::routes;
 use crate::session::{Session, Sessions};
 
 /// Longest that a client may take to send the head of a request, or to send none.
 const HEAD: Duration = Duration::from_mins(1);
+/// Longest that a client may take no byte of its answer.
+const STALL: Duration = Duration::from_mins(1);
 /// After a connection could not be accepted: the process may have too many files open.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -56,6 +59,9 @@ pub struct Limits {
     pub deadline: Duration,
     /// For requests under way when the server stops.
     pub grace: Duration,
+    /// Least time between two events of a stream: tokens that are drawn within it share an event.
+    /// The first token goes out at once, and so does the end.
+    pub stream_window: Duration,
 }
 
 impl Default for Limits {
@@ -69,6 +75,7 @@ impl Default for Limits {
             max_tokens: None,
             deadline: Duration::from_mins(10),
             grace: Duration::from_secs(10),
+            stream_window: Duration::from_millis(10),
         }
     }
 }
@@ -307,7 +314,8 @@ async fn connection(
     let service = TowerToHyperService::new(router);
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let stream = TokioIo::new(Patient::new(stream, STALL));
+    let mut connection = pin!(builder.serve_connection(stream, service));
     // What goes wrong with a connection is its client's business.
     tokio::select! {
         _ = connection.as_mut() => return,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use scalerl_rollout::TokenScore;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::Shown;
@@ -18,11 +19,15 @@ use crate::job::{Finished, Job, Shape, Streamed, Usage};
 use crate::logprobs;
 use crate::sampling::Asked;
 use crate::server::App;
+use crate::stream::{Envelope, Frames};
 use crate::text::TextRules;
 use crate::tools::{Family, ToolCall};
+use crate::versions::Span;
 
 /// Most candidates that can be asked for at each place.
 const MOST_TOP: usize = 20;
+/// What an event of a stream is.
+const CHUNK: &str = "chat.completion.chunk";
 
 /// What the client wants to see.
 struct Chat {
@@ -34,6 +39,28 @@ struct Chat {
     prompt: Vec<u32>,
     has_logprobs: bool,
     shown: Shown,
+    envelope: Envelope,
+}
+
+/// A choice in an event of a stream.
+#[derive(Serialize)]
+struct ChatChunk<'a> {
+    index: usize,
+    delta: Delta<'a>,
+    logprobs: Value,
+    finish_reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_ids: Option<Vec<u32>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weight_versions: Option<Vec<Span>>,
+}
+
+#[derive(Serialize)]
+struct Delta<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    content: &'a str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<Value>,
 }
 
 struct Read {
@@ -67,10 +94,12 @@ pub(super) async fn answer(State(app): State<Arc<App>>, call: Call) -> Result<Re
     // Marks of calls may be special tokens.
     let special = if family.is_some() { Special::Show } else { asked.special };
     let ends = [app.chat.end_tokens(), &asked.stop_token_ids].concat();
+    let (id, created, model) = (app.name("chatcmpl"), super::now(), app.options.model.clone());
     let shape = Chat {
-        id: app.name("chatcmpl"),
-        created: super::now(),
-        model: app.options.model.clone(),
+        envelope: Envelope::new(&id, CHUNK, created, &model),
+        id,
+        created,
+        model,
         messages,
         extras,
         prompt,
@@ -179,16 +208,12 @@ impl Chat {
     fn event(&self, choices: &[Value]) -> Value {
         json!({
             "id": self.id,
-            "object": "chat.completion.chunk",
+            "object": CHUNK,
             "created": self.created,
             "model": self.model,
             "choices": choices,
         })
     }
-}
-
-fn ids(piece: &Piece) -> Value {
-    piece.tokens.iter().map(|drawn| drawn.id).collect()
 }
 
 impl Shape for Chat {
@@ -207,8 +232,9 @@ impl Shape for Chat {
                 "logprobs": self.logprobs(app, &one.piece, one.scores.as_deref())?,
                 "finish_reason": one.piece.finish.map(Finish::name),
             });
-            if self.shown.has_token_ids {
-                choice["token_ids"] = ids(&one.piece);
+            if let Some(ids) = self.shown.token_ids(&one.piece) {
+                choice["token_ids"] = json!(ids);
+                choice["weight_versions"] = json!(self.shown.weight_versions(&one.piece));
             }
             Ok(choice)
         };
@@ -244,8 +270,8 @@ impl Shape for Chat {
 }
 
 impl Streamed for Chat {
-    fn opening(&self, choices: usize) -> Vec<Value> {
-        let one = |index: usize| {
+    fn opening(&self, choices: usize, frames: &mut Frames) {
+        for index in 0..choices {
             let delta = json!({"role": "assistant", "content": ""});
             let opening =
                 json!({"index": index, "delta": delta, "logprobs": null, "finish_reason": null});
@@ -253,35 +279,28 @@ impl Streamed for Chat {
             if self.shown.has_token_ids {
                 event["prompt_token_ids"] = json!(self.prompt);
             }
-            event
-        };
-        (0..choices).map(one).collect()
+            frames.push(&event);
+        }
     }
 
     fn chunk(
         &mut self,
         app: &App,
-        choice: usize,
-        piece: &Piece,
+        (index, piece): (usize, &Piece),
         scores: Option<&[TokenScore]>,
-    ) -> Result<Value, ApiError> {
-        let mut delta = Map::new();
-        if !piece.text.is_empty() {
-            delta.insert("content".to_owned(), json!(piece.text));
-        }
-        if !piece.tool_calls.is_empty() {
-            delta.insert("tool_calls".to_owned(), calls(app, &piece.tool_calls).into());
-        }
-        let mut one = json!({
-            "index": choice,
-            "delta": delta,
-            "logprobs": self.logprobs(app, piece, scores)?,
-            "finish_reason": piece.finish.map(Finish::name),
-        });
-        if self.shown.has_token_ids {
-            one["token_ids"] = ids(piece);
-        }
-        Ok(self.event(&[one]))
+        frames: &mut Frames,
+    ) -> Result<(), ApiError> {
+        let tool_calls = calls(app, &piece.tool_calls);
+        let chunk = ChatChunk {
+            index,
+            delta: Delta { content: &piece.text, tool_calls },
+            logprobs: self.logprobs(app, piece, scores)?,
+            finish_reason: piece.finish.map(Finish::name),
+            token_ids: self.shown.token_ids(piece),
+            weight_versions: self.shown.weight_versions(piece),
+        };
+        frames.push_choice(&self.envelope, &chunk);
+        Ok(())
     }
 
     fn closing(&self, usage: Usage) -> Option<Value> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use scalerl_rollout::TokenScore;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Shown;
@@ -19,12 +19,16 @@ use crate::job::{Finished, Job, Shape, Streamed, Usage};
 use crate::logprobs;
 use crate::sampling::Asked;
 use crate::server::App;
+use crate::stream::{Envelope, Frames};
 use crate::text::TextRules;
+use crate::versions::Span;
 
 /// OpenAI's, where a client gives none.
 const MAX_TOKENS: u32 = 16;
 /// Most candidates that can be asked for at each place.
 const MOST_TOP: usize = 20;
+/// What an answer is, whole or an event of a stream.
+const OBJECT: &str = "text_completion";
 
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
@@ -49,6 +53,22 @@ struct Completions {
     shown: Shown,
     /// Where the next token of each choice stands in its text.
     offsets: Vec<usize>,
+    envelope: Envelope,
+}
+
+/// A choice, whole or in an event of a stream.
+#[derive(Serialize)]
+struct TextChoice<'a> {
+    index: usize,
+    text: String,
+    logprobs: Value,
+    finish_reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_ids: Option<Vec<u32>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weight_versions: Option<Vec<Span>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_token_ids: Option<&'a [u32]>,
 }
 
 pub(super) async fn answer(State(app): State<Arc<App>>, call: Call) -> Result<Response, ApiError> {
@@ -70,10 +90,12 @@ pub(super) async fn answer(State(app): State<Arc<App>>, call: Call) -> Result<Re
     let request = |prompt: &Vec<u32>| asked.request(prompt.clone(), MAX_TOKENS, &app);
     let requests = prompts.iter().map(request).collect::<Result<Vec<_>, ApiError>>()?;
     let count = asked.count as usize;
+    let (id, created, model) = (app.name("cmpl"), super::now(), app.options.model.clone());
     let shape = Completions {
-        id: app.name("cmpl"),
-        created: super::now(),
-        model: app.options.model.clone(),
+        envelope: Envelope::new(&id, OBJECT, created, &model),
+        id,
+        created,
+        model,
         offsets: vec![0; prompts.len() * count],
         prompts,
         echoed,
@@ -164,25 +186,29 @@ impl Completions {
     fn body(&self, choices: &[Value]) -> Value {
         json!({
             "id": self.id,
-            "object": "text_completion",
+            "object": OBJECT,
             "created": self.created,
             "model": self.model,
             "choices": choices,
         })
     }
 
-    fn choice(&self, index: usize, piece: &Piece, (text, logprobs): (String, Value)) -> Value {
-        let mut choice = json!({
-            "index": index,
-            "text": text,
-            "logprobs": logprobs,
-            "finish_reason": piece.finish.map(Finish::name),
-        });
-        if self.shown.has_token_ids {
-            choice["token_ids"] = piece.tokens.iter().map(|drawn| drawn.id).collect();
-            choice["prompt_token_ids"] = json!(self.prompts[index / self.count]);
+    fn choice(
+        &self,
+        (index, piece): (usize, &Piece),
+        (text, logprobs): (String, Value),
+    ) -> TextChoice<'_> {
+        let prompt = &self.prompts[index / self.count];
+        TextChoice {
+            index,
+            text,
+            logprobs,
+            finish_reason: piece.finish.map(Finish::name),
+            token_ids: self.shown.token_ids(piece),
+            weight_versions: self.shown.weight_versions(piece),
+            // In a stream once, with the first tokens.
+            prompt_token_ids: (self.shown.has_token_ids && piece.begin == 0).then_some(prompt),
         }
-        choice
     }
 }
 
@@ -191,7 +217,7 @@ impl Shape for Completions {
         let choice = |(index, one): (usize, &Finished)| -> Result<Value, ApiError> {
             let part = (index, &one.piece);
             let parts = self.parts(&*app.chat, part, one.scores.as_deref(), &mut 0)?;
-            Ok(self.choice(index, &one.piece, parts))
+            Ok(json!(self.choice(part, parts)))
         };
         let choices: Result<Vec<Value>, ApiError> =
             finished.iter().enumerate().map(choice).collect();
@@ -205,14 +231,15 @@ impl Streamed for Completions {
     fn chunk(
         &mut self,
         app: &App,
-        choice: usize,
-        piece: &Piece,
+        (choice, piece): (usize, &Piece),
         scores: Option<&[TokenScore]>,
-    ) -> Result<Value, ApiError> {
+        frames: &mut Frames,
+    ) -> Result<(), ApiError> {
         let mut offset = self.offsets[choice];
         let parts = self.parts(&*app.chat, (choice, piece), scores, &mut offset)?;
         self.offsets[choice] = offset;
-        Ok(self.body(&[self.choice(choice, piece, parts)]))
+        frames.push_choice(&self.envelope, &self.choice((choice, piece), parts));
+        Ok(())
     }
 
     fn closing(&self, usage: Usage) -> Option<Value> {

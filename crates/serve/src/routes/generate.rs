@@ -14,6 +14,7 @@ use crate::job::{Finished, Job, Shape, Usage};
 use crate::sampling::Asked;
 use crate::server::App;
 use crate::text::TextRules;
+use crate::versions;
 
 struct Tokens {
     has_logprobs: bool,
@@ -60,7 +61,10 @@ impl Shape for Tokens {
     fn whole(&self, app: &App, finished: &[Finished], _: Usage) -> Result<Value, ApiError> {
         let choice = |(index, one): (usize, &Finished)| {
             let tokens = &one.piece.tokens;
-            let entry = |drawn: &Drawn| json!({"token": format!("token_id:{}", drawn.id), "logprob": drawn.logprob});
+            let entry = |drawn: &Drawn| {
+                let Drawn { id, logprob, .. } = drawn;
+                json!({"token": format!("token_id:{id}"), "token_id": id, "logprob": logprob})
+            };
             let logprobs = self
                 .has_logprobs
                 .then(|| json!({"content": tokens.iter().map(entry).collect::<Vec<Value>>()}));
@@ -69,6 +73,7 @@ impl Shape for Tokens {
                 "token_ids": tokens.iter().map(|drawn| drawn.id).collect::<Vec<u32>>(),
                 "finish_reason": one.piece.finish.map(Finish::name),
                 "logprobs": logprobs,
+                "weight_versions": versions::spans(tokens, 0),
             })
         };
         let choices: Vec<Value> = finished.iter().enumerate().map(choice).collect();

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use scalerl_rollout::{
     Completion, FinishReason, GeneratorError, Live, LiveToken, Pending, Policy, PolicyVersion,
@@ -106,6 +107,8 @@ pub(crate) type Script = dyn Fn(&SampleRequest, u32) -> Vec<u32> + Send + Sync;
 pub(crate) struct FakePolicy {
     script: Box<Script>,
     hangs: bool,
+    /// Between two tokens.
+    pace: Duration,
     pub(crate) asked: Mutex<Vec<SampleRequest>>,
     pub(crate) running: Arc<AtomicUsize>,
 }
@@ -129,7 +132,17 @@ impl FakePolicy {
     }
 
     fn with(script: Box<Script>, hangs: bool) -> Arc<Self> {
-        Arc::new(Self { script, hangs, asked: Mutex::default(), running: Arc::default() })
+        Arc::new(Self::at_pace(script, hangs, Duration::ZERO))
+    }
+
+    fn at_pace(script: Box<Script>, hangs: bool, pace: Duration) -> Self {
+        Self { script, hangs, pace, asked: Mutex::default(), running: Arc::default() }
+    }
+
+    /// Says the same, a token at a time.
+    pub(crate) fn says_slowly(text: &str, pace: Duration) -> Arc<Self> {
+        let tokens = [singles(text), vec![END]].concat();
+        Arc::new(Self::at_pace(Box::new(move |_, _| tokens.clone()), false, pace))
     }
 
     pub(crate) fn prompt(&self, call: usize) -> Vec<u32> {
@@ -139,6 +152,11 @@ impl FakePolicy {
 
 pub(crate) fn logprob(id: u32) -> f32 {
     -0.25 - (id % 8) as f32 / 8.0
+}
+
+/// New weights came after the second token.
+pub(crate) fn version(place: usize) -> PolicyVersion {
+    PolicyVersion(if place < 2 { 3 } else { 4 })
 }
 
 struct Running(Arc<AtomicUsize>);
@@ -162,7 +180,7 @@ fn write(request: &SampleRequest, script: Vec<u32>) -> Completion {
     }
     Completion {
         logprobs: ids.iter().copied().map(logprob).collect(),
-        versions: vec![PolicyVersion(3); ids.len()],
+        versions: (0..ids.len()).map(version).collect(),
         is_injected: vec![false; ids.len()],
         text: FakeChat.decode(&ids, Special::Show).unwrap(),
         thinking_tokens: 0,
@@ -198,7 +216,11 @@ impl Policy for FakePolicy {
                             is_injected: false,
                         });
                     }
-                    tokio::task::yield_now().await;
+                    if self.pace.is_zero() {
+                        tokio::task::yield_now().await;
+                    } else {
+                        tokio::time::sleep(self.pace).await;
+                    }
                 }
             }
             if self.hangs {

@@ -19,12 +19,17 @@ async fn tokens_go_in_and_come_out_one_log_prob_each() {
     assert!(answer["request_id"].is_string());
     let ids = [singles("ab"), vec![END]].concat();
     for (index, choice) in answer["choices"].as_array().unwrap().iter().enumerate() {
-        let entry = |id: &u32| json!({"token": format!("token_id:{id}"), "logprob": logprob(*id)});
+        let entry = |id: &u32| json!({"token": format!("token_id:{id}"), "token_id": id, "logprob": logprob(*id)});
         let expected = json!({
             "index": index,
             "token_ids": ids,
             "finish_reason": "stop",
             "logprobs": {"content": ids.iter().map(entry).collect::<Vec<_>>()},
+            // The weights changed in mid-completion.
+            "weight_versions": [
+                {"version": "3", "start": 0, "end": 2},
+                {"version": "4", "start": 2, "end": 3},
+            ],
         });
         assert_eq!(*choice, expected);
     }

@@ -1,13 +1,14 @@
 //! Bounds: sizes, numbers, deadlines; clients that go away, a server that stops.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reqwest::Client;
 use scalerl_serve::{Limits, ServerOptions};
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
 
-use crate::client::{CHAT, COMPLETIONS, error, options, post, send, serve, start};
+use crate::client::{CHAT, COMPLETIONS, error, get, options, post, send, serve, start};
 use crate::fake::FakePolicy;
 
 fn limits(limits: Limits) -> ServerOptions {
@@ -147,4 +148,36 @@ async fn a_policy_that_panics_is_an_error_of_its_call_alone() {
         assert!(text.contains("ended without an answer"), "{text}");
     }
     assert_eq!(post(&server, CHAT, &asks()).await.0, 200);
+}
+
+#[tokio::test]
+async fn a_client_that_stops_reading_keeps_its_place_no_longer_than_the_deadline_twice() {
+    let policy = FakePolicy::says(&"a".repeat(300));
+    let deadline = Duration::from_millis(1500);
+    let limited = Limits { deadline, stream_window: Duration::ZERO, ..options().limits };
+    let server = start(limits(limited), Some(policy));
+    // More than the system's buffers take.
+    let mut body = asks();
+    let more = json!({"n": 128, "max_tokens": 400, "stream": true, "logprobs": true});
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let body = body.to_string();
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let address = server.url().trim_start_matches("http://").parse().unwrap();
+    let mut stream = socket.connect(address).await.unwrap();
+    let head = format!("POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len());
+    let begun = Instant::now();
+    stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+    let under_way = async |count: &str| {
+        let line = format!("scalerl_requests_under_way {count}");
+        while !get(&server, "/metrics").await.1.lines().any(|one| one == line) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let patience = Duration::from_mins(1);
+    tokio::time::timeout(patience, under_way("1")).await.unwrap();
+    // Nothing is read, and nothing else ends it.
+    tokio::time::timeout(patience, under_way("0")).await.unwrap();
+    assert!(begun.elapsed() >= 2 * deadline, "{:?}: it never waited", begun.elapsed());
+    drop(stream);
 }

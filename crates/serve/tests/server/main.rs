@@ -10,3 +10,4 @@ mod generate;
 mod keys;
 mod limits;
 mod sessions;
+mod streams;
