@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::error::ApiError;
-use crate::key;
+use scalerl_http::key;
 use crate::server::App;
 use crate::session::SessionState;
 
