@@ -16,7 +16,8 @@ MAY_USE = {
     "ingest": {"curve", "files"},
     "recipe": {"files"},
     "rollout": set(),
-    "serve": {"rollout"},
+    "http": set(),
+    "serve": {"http", "rollout"},
     "task": {"files", "grader", "recipe", "rollout"},
     "objective": {"recipe", "rollout"},
     "journal": {"curve", "files", "recipe", "rollout"},
@@ -29,6 +30,7 @@ MAY_USE = {
     "board": {"curve", "journal"},
     "study": {"curve", "files", "journal", "recipe", "rollout"},
     "report": {"board", "curve", "journal", "recipe", "rollout", "study"},
+    "watch": {"board", "curve", "files", "http", "journal", "recipe", "report", "rollout"},
     "cli": None,  # connects everything
 }
 

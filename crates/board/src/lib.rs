@@ -67,8 +67,9 @@ mod ticks;
 
 pub use chart::Figure;
 pub use layout::Size;
-pub use page::{Block, Page, Piece, Section, Table};
+pub use page::{Block, Page, Piece, Section, Table, fragment, script, stylesheet};
 pub use png::png;
 pub use save::{DrawError, Format, save};
 pub use svg::svg;
 pub use terminal::{Glyphs, TerminalOptions, terminal};
+pub use text::escape;

@@ -23,6 +23,30 @@ const SCRIPT: &str = include_str!("page/script.js");
 /// Cells with more characters may be broken anywhere: values of a recipe, not words.
 const LONG_CELL: usize = 60;
 
+/// The style of every page: both colour schemes, then the rules.
+pub fn stylesheet() -> String {
+    let (light, dark) = theme::variables();
+    format!(
+        ":root{{{light}}}\n@media (prefers-color-scheme: dark){{:root{{{dark}}}}}\n\
+         @media print{{:root{{{light}}}}}\n{STYLE}"
+    )
+}
+
+/// The script of every page. It attends to the charts that are there, and leaves `attendChart` for
+/// those that come later.
+pub fn script() -> &'static str {
+    SCRIPT
+}
+
+/// Blocks as a piece of a page, for pages that change while they are open.
+pub fn fragment(blocks: &[Block]) -> String {
+    let mut out = String::new();
+    for block in blocks {
+        block.write(&mut out);
+    }
+    out
+}
+
 /// A whole report.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Page {
@@ -97,16 +121,14 @@ impl Page {
     /// The report as the text of one HTML file.
     pub fn html(&self) -> String {
         let title = escape(&self.title);
-        let (light, dark) = theme::variables();
+        let style = stylesheet();
         let mut out = String::new();
         let _ = write!(
             out,
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
              <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n\
-             <style>\n:root{{{light}}}\n@media (prefers-color-scheme: dark){{:root{{{dark}}}}}\n\
-             @media print{{:root{{{light}}}}}\n\
-             {STYLE}</style>\n</head>\n<body>\n<main>\n<header>\n<h1>{title}</h1>\n"
+             <style>\n{style}</style>\n</head>\n<body>\n<main>\n<header>\n<h1>{title}</h1>\n"
         );
         if !self.subtitle.is_empty() {
             let _ = writeln!(out, "<p class=\"subtitle\">{}</p>", escape(&self.subtitle));

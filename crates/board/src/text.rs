@@ -47,7 +47,7 @@ pub(crate) fn cut(text: &str, room: f64, size: f64, weight: Weight) -> String {
 
 /// Text for XML and HTML, safe between tags and in quoted attributes. Characters that XML forbids
 /// (control characters from a log, say) become U+FFFD.
-pub(crate) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {

@@ -28,7 +28,7 @@ mod guides;
 mod history;
 #[cfg(feature = "train")]
 mod init;
-#[cfg(feature = "train")]
+#[cfg(any(feature = "train", feature = "watch"))]
 mod interrupt;
 mod launcher;
 mod plan;
@@ -49,6 +49,8 @@ mod status;
 mod study;
 #[cfg(feature = "train")]
 mod train;
+#[cfg(feature = "watch")]
+mod watch;
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -97,6 +99,9 @@ enum Command {
     Generator(generator::Args),
     /// Say where a run stands, and the processes it is made of.
     Status(status::Args),
+    /// Open a live page of runs, or a full-screen view in the terminal.
+    #[cfg(feature = "watch")]
+    Watch(watch::Args),
     /// Write a page about a run folder: curve, forecasts, compute, stability, completions.
     Report(report::Args),
     /// Fine-tune a model on examples with answers.
@@ -168,6 +173,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         #[cfg(feature = "train")]
         Command::Generator(args) => generator::run(&args, &mut out),
         Command::Status(args) => status::run(&args, &mut out),
+        #[cfg(feature = "watch")]
+        Command::Watch(args) => watch::run(&args, &mut out),
         Command::Report(args) => report::run(&args, &mut out),
         #[cfg(feature = "train")]
         Command::Train(args) => train::run(&args, &mut out),

@@ -75,6 +75,10 @@ pub(crate) struct Args {
     /// With --dry-run: what an hour of one device costs, in any currency.
     #[arg(long, value_name = "PRICE", requires = "dry_run", value_parser = crate::status::price)]
     price_per_hour: Option<f64>,
+    /// Open a live page of the run, on this machine alone (see `scalerl watch`).
+    #[cfg(feature = "watch")]
+    #[arg(long)]
+    watch: bool,
     /// auto, cpu, cuda or cuda:N.
     #[arg(long, default_value = "auto")]
     device: String,
@@ -148,6 +152,9 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     if !history.is_empty() {
         writeln!(std::io::stderr(), "{}", history::sentence(&history))?;
     }
+    // Until the run has ended and its report is written.
+    #[cfg(feature = "watch")]
+    let _page = args.watch.then(|| crate::watch::beside(folder.path())).flatten();
     // Ranks have a GPU each; one more is nobody's to take.
     let generator_device = match &lead.ranks {
         Some(_) => device,

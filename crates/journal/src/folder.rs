@@ -2,9 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File, TryLockError},
-    io::ErrorKind,
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{ErrorKind, Write as _},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use scalerl_curve::{HistoryEntry, Provenance};
@@ -64,6 +65,10 @@ pub struct Environment {
     #[serde(flatten)]
     pub provenance: Provenance,
 }
+
+/// How often, and how long apart, a lock is asked for before it is another's.
+const LOCK_ATTEMPTS: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 const HISTORY: &str = "history.jsonl";
 
@@ -196,12 +201,41 @@ impl RunFolder {
 
     fn locked(self) -> Result<Self, JournalError> {
         let path = self.path.join("run.lock");
-        let lock = File::create(&path).map_err(JournalError::io("create", &path))?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Self { _lock: Some(lock), ..self }),
-            Err(TryLockError::WouldBlock) => Err(JournalError::Locked { path: self.path }),
-            Err(TryLockError::Error(error)) => Err(JournalError::io("lock", path)(error)),
+        // What is in it is another's until it is locked.
+        let opened = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let mut lock = opened.map_err(JournalError::io("create", &path))?;
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            match lock.try_lock() {
+                Ok(()) => break,
+                // A reader that asks whether the run is alive has it for a moment.
+                Err(TryLockError::WouldBlock) if attempts < LOCK_ATTEMPTS => {
+                    std::thread::sleep(LOCK_PAUSE);
+                }
+                Err(TryLockError::WouldBlock) => {
+                    return Err(JournalError::Locked { path: self.path });
+                }
+                Err(TryLockError::Error(error)) => {
+                    return Err(JournalError::io("lock", path)(error));
+                }
+            }
         }
+        let written = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
+        written.map_err(JournalError::io("write", &path))?;
+        Ok(Self { _lock: Some(lock), ..self })
+    }
+
+    /// The file that says who writes.
+    pub fn lock_file(&self) -> PathBuf {
+        self.path.join("run.lock")
+    }
+
+    /// The process that last took the right to write, by its own number on its own machine; `None`
+    /// where that was not written. Whether it still has it, [`RunFolder::is_held`] says.
+    pub fn holder(&self) -> Option<u32> {
+        let text = scalerl_files::read_to_string(&self.lock_file(), 64).ok()?;
+        text.trim().parse().ok()
     }
 
     /// Whether a process holds the right to write now: tells a run that is alive from one that
@@ -313,6 +347,16 @@ impl RunFolder {
         }
         write_json(&path, what)?;
         Ok(Some(name))
+    }
+
+    /// Keeps some of what a step was trained on.
+    pub fn write_training_samples(
+        &self,
+        version: PolicyVersion,
+        samples: &[Sample],
+    ) -> Result<(), JournalError> {
+        let path = self.samples_folder().join(format!("train-{:06}.jsonl", version.0));
+        write_samples(&path, samples)
     }
 
     /// Keeps completions of one evaluation.

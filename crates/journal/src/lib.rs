@@ -8,11 +8,11 @@
 //!   events.jsonl       everything that happened        appended, one line per event
 //!   points.jsonl       evaluations, as `scalerl fit` reads them   derived from the events
 //!   points.SET.jsonl   the same for every other evaluation set
-//!   samples/           completions to read, one file per evaluation
+//!   samples/           completions to read: of each evaluation, and of the step before it
 //!   checkpoints/       step-000042/ …                  appear whole or not at all
 //!   set-aside/         groups that no step could use   one file each, whole
 //!   fleet.json         processes of a cluster, now     written anew every few seconds
-//!   run.lock           held by the process that writes
+//!   run.lock           held by the process that writes; says its id
 //! ```
 //!
 //! **What survives what.** An event reaches the kernel before the engine goes on, so a killed
@@ -55,5 +55,5 @@ pub use library::{Added, Library, is_library};
 pub use log::{EventLog, read_events};
 pub use points::EvaluationPoint;
 pub use reading::{Reading, Status, Summary};
-pub use samples::{Sample, SamplePart, read_samples};
+pub use samples::{Sample, SamplePart, SampleToken, read_samples};
 pub use sign::BadSign;

@@ -1,9 +1,13 @@
-//! Completions kept for people to read: `samples/step-000100.jsonl`, one file per evaluation.
+//! Completions kept for people to read: `samples/step-000100.jsonl`, one file per evaluation, and
+//! `samples/train-000100.jsonl`, some of what the step that an evaluation follows was trained on.
+//!
+//! Both keep the tokens too, with what is known of each: an evaluation is written by one version, a
+//! completion that was trained on may be of several.
 
 use std::{collections::BTreeMap, path::Path};
 
 use scalerl_files::TABLE;
-use scalerl_rollout::{FinishReason, Prompt, PromptId, Reward, Rollout};
+use scalerl_rollout::{FinishReason, PolicyVersion, Prompt, PromptId, Reward, Rollout};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -44,6 +48,26 @@ pub struct Sample {
     /// Why it has no verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// The first tokens of what was written; empty in folders of releases that did not keep them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub token_list: Vec<SampleToken>,
+}
+
+/// One token of a sample. Short names in the file, since there are many.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SampleToken {
+    /// What it adds to the text; empty where a character is not finished yet.
+    #[serde(rename = "t")]
+    pub text: String,
+    /// Log-prob under the distribution it was drawn from; 0 for injected ones.
+    #[serde(rename = "l")]
+    pub logprob: f32,
+    /// The policy that chose it, or read it where it was injected.
+    #[serde(rename = "v")]
+    pub version: PolicyVersion,
+    /// Put in by an interruption or the environment, not written by the policy.
+    #[serde(rename = "i", default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_injected: bool,
 }
 
 fn one() -> u32 {
@@ -82,6 +106,7 @@ impl Sample {
             turns: rollout.episode.as_ref().map_or(1, |episode| episode.turns),
             metrics: BTreeMap::new(),
             error: None,
+            token_list: Vec::new(),
         }
     }
 }

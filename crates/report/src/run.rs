@@ -10,9 +10,9 @@
 //! points for a fit, samples) gets a sentence in its place. Reads files only, so it builds without
 //! libtorch.
 
-mod compute;
+pub mod compute;
 mod curve;
-mod forecasts;
+pub mod forecasts;
 mod halftime;
 mod headline;
 mod recipe;
@@ -70,7 +70,11 @@ struct Findings {
 impl Findings {
     fn of(story: &Story) -> Self {
         let fits = rayon::join(|| curve::fit(story), || halftime::test(story));
-        Self { fit: fits.0, half_time: fits.1, forecasts: forecasts::check(story) }
+        Self {
+            fit: fits.0,
+            half_time: fits.1,
+            forecasts: forecasts::check(&story.forecasts, &story.points),
+        }
     }
 }
 

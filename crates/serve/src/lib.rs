@@ -4,7 +4,7 @@
 //! client --HTTP--> routes --messages--> conversation --prompt ids--> Policy (a generator, or an
 //!   episode of a run) --tokens as they are drawn--> choice --text, tool calls--> client
 //! ```
-//! In reading order: `server.rs` (start, connections, stop), `caller.rs` (whose key, which policy),
+//! In reading order: `server.rs` (start, stop; listening itself is crate `http`), `caller.rs` (whose key, which policy),
 //! `session.rs` (a key of its own for a policy), `fields.rs` and `sampling.rs` (what is asked, what
 //! is refused), `conversation.rs` (from messages to tokens, without making tokens from text again),
 //! `flight.rs` (requests under way), `choice.rs` and `text.rs` (from tokens to text), `tools`
@@ -23,10 +23,8 @@ mod error;
 mod fields;
 mod flight;
 mod job;
-mod key;
 mod logprobs;
 mod metrics;
-mod patience;
 mod routes;
 mod sampling;
 mod server;
@@ -37,5 +35,6 @@ pub mod tools;
 mod versions;
 
 pub use chat_format::{ChatError, ChatFormat, Extras, Special};
-pub use server::{Limits, Load, LoadOf, Server, ServerOptions, StartError};
+pub use scalerl_http::StartError;
+pub use server::{Limits, Load, LoadOf, Server, ServerOptions};
 pub use session::Session;

@@ -1,44 +1,20 @@
-//! The server: a thread with a runtime of its own, so that it serves beside whatever else its
-//! process does.
-//!
-//! ```text
-//! Server --stop--> accept loop --one task per connection--> routes
-//! ```
-//! The loop takes a place for each connection before it accepts it: further ones wait in the
-//! system's queue. Stopping closes the door, lets requests under way end for as long as `grace`, and
-//! drops the rest.
+//! The server: what it is told, what its connections share. It listens on a thread of its own
+//! (`scalerl_http`), beside whatever else its process does.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
-use std::pin::pin;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use axum::Router;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
+use scalerl_http::{ListenOptions, Listener, StartError, key};
 use scalerl_rollout::Policy;
-use thiserror::Error;
-use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::task::JoinSet;
+use tokio::sync::Semaphore;
 
 use crate::chat_format::ChatFormat;
-use crate::key;
 use crate::metrics::Metrics;
-use crate::patience::Patient;
 use crate::routes;
 use crate::session::{Session, Sessions};
-
-/// Longest that a client may take to send the head of a request, or to send none.
-const HEAD: Duration = Duration::from_mins(1);
-/// Longest that a client may take no byte of its answer.
-const STALL: Duration = Duration::from_mins(1);
-/// After a connection could not be accepted: the process may have too many files open.
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// Bounds on what clients may ask for.
 #[derive(Debug, Clone, PartialEq)]
@@ -116,42 +92,17 @@ pub struct ServerOptions {
 impl ServerOptions {
     /// Whether a server may listen there; for those who want to know before they load a model.
     pub fn check(&self) -> Result<SocketAddr, StartError> {
-        let wrong = |reason: String| StartError::Address { address: self.address.clone(), reason };
-        let mut found = self.address.to_socket_addrs().map_err(|error| wrong(error.to_string()))?;
-        let address = found.next().ok_or_else(|| wrong("nothing has this name".to_owned()))?;
-        let has_key = self.api_key.as_ref().is_some_and(|key| !key.is_empty());
-        if !address.ip().is_loopback() && !has_key {
-            return Err(StartError::NoKey { address });
-        }
-        Ok(address)
+        self.listen().check()
     }
-}
 
-/// Why a server did not start.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-#[expect(missing_docs, reason = "the messages name the fields")]
-pub enum StartError {
-    #[error("{address} is not an address: {reason}")]
-    Address { address: String, reason: String },
-    #[error("{address} can be reached from other machines, and there is no API key")]
-    NoKey { address: SocketAddr },
-    #[error("cannot listen on {address}: {reason}")]
-    Bind { address: SocketAddr, reason: io::Error },
-    #[error("cannot start the server's thread: {0}")]
-    Thread(io::Error),
-}
-
-impl StartError {
-    /// What to try next.
-    pub fn hint(&self) -> &'static str {
-        match self {
-            Self::Address { .. } => "write it as HOST:PORT, such as 127.0.0.1:8000",
-            Self::NoKey { .. } => {
-                "give an API key (--api-key, or the variable SCALERL_API_KEY), or listen on 127.0.0.1"
-            }
-            Self::Bind { .. } => "choose another port, or stop what listens there",
-            Self::Thread(_) => "the system may have run out of threads or files",
+    fn listen(&self) -> ListenOptions {
+        ListenOptions {
+            address: self.address.clone(),
+            is_keyed: self.api_key.as_ref().is_some_and(|key| !key.is_empty()),
+            connections: self.limits.connections,
+            grace: self.limits.grace,
+            threads: std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 8)),
+            name: "server",
         }
     }
 }
@@ -191,11 +142,7 @@ impl App {
 /// A server that runs. Dropping it stops it.
 pub struct Server {
     app: Arc<App>,
-    address: SocketAddr,
-    /// Says stop to the accept loop and to every connection.
-    stop: watch::Sender<bool>,
-    /// Ends after `stop`, within `grace`.
-    thread: Option<JoinHandle<()>>,
+    listener: Listener,
 }
 
 impl Server {
@@ -205,7 +152,7 @@ impl Server {
         chat: Arc<dyn ChatFormat>,
         policy: Option<Arc<dyn Policy>>,
     ) -> Result<Self, StartError> {
-        let (listener, address) = listen(&options)?;
+        let listen = options.listen();
         let app = Arc::new(App {
             places: Arc::new(Semaphore::new(options.limits.requests)),
             options,
@@ -216,28 +163,13 @@ impl Server {
             name: key::secret().map_err(StartError::Thread)?,
             next: AtomicU64::new(0),
         });
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .thread_name("server")
-            .worker_threads(std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 8)))
-            .enable_all()
-            .build()
-            .map_err(StartError::Thread)?;
-        let (stop, stopped) = watch::channel(false);
-        let theirs = app.clone();
-        let thread = std::thread::Builder::new()
-            .name("server".to_owned())
-            .spawn(move || {
-                runtime.block_on(serve(listener, theirs, stopped));
-                // Work that a client's leaving has not ended yet.
-                runtime.shutdown_background();
-            })
-            .map_err(StartError::Thread)?;
-        Ok(Self { app, address, stop, thread: Some(thread) })
+        let listener = Listener::start(&listen, routes::router(app.clone()))?;
+        Ok(Self { app, listener })
     }
 
     /// Where it listens: `http://HOST:PORT`, without `/v1`.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        self.listener.url()
     }
 
     /// A key of its own for a policy, until the session is dropped.
@@ -248,79 +180,6 @@ impl Server {
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("Server").field("listener", &self.listener).finish_non_exhaustive()
     }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.stop.send_replace(true);
-        if let Some(thread) = self.thread.take() {
-            // A panic in it has been printed, and there is nothing left to stop.
-            let _ = thread.join();
-        }
-    }
-}
-
-fn listen(options: &ServerOptions) -> Result<(TcpListener, SocketAddr), StartError> {
-    let address = options.check()?;
-    let failed = |reason| StartError::Bind { address, reason };
-    let listener = TcpListener::bind(address).map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
-    let address = listener.local_addr().map_err(failed)?;
-    Ok((listener, address))
-}
-
-async fn serve(listener: TcpListener, app: Arc<App>, mut stopped: watch::Receiver<bool>) {
-    // It is non-blocking and the runtime is here: this cannot fail.
-    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
-    let limits = app.options.limits.clone();
-    let router = routes::router(app);
-    let places = Arc::new(Semaphore::new(limits.connections));
-    let mut tasks = JoinSet::new();
-    loop {
-        while tasks.try_join_next().is_some() {}
-        let accepted = async {
-            let place = places.clone().acquire_owned().await.expect("never closed");
-            (listener.accept().await, place)
-        };
-        let (accepted, place) = tokio::select! {
-            accepted = accepted => accepted,
-            _ = stopped.wait_for(|is_stopped| *is_stopped) => break,
-        };
-        match accepted {
-            Ok((stream, _)) => {
-                tasks.spawn(connection(stream, router.clone(), stopped.clone(), place));
-            }
-            Err(_) => tokio::time::sleep(PAUSE).await,
-        }
-    }
-    drop(listener);
-    let all = async { while tasks.join_next().await.is_some() {} };
-    if tokio::time::timeout(limits.grace, all).await.is_err() {
-        tasks.shutdown().await;
-    }
-}
-
-/// Ends with the client, or after the request under way once the server stops.
-async fn connection(
-    stream: TcpStream,
-    router: Router,
-    mut stopped: watch::Receiver<bool>,
-    _place: OwnedSemaphorePermit,
-) {
-    // Tokens are small and should not wait for more.
-    let _ = stream.set_nodelay(true);
-    let service = TowerToHyperService::new(router);
-    let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
-    let stream = TokioIo::new(Patient::new(stream, STALL));
-    let mut connection = pin!(builder.serve_connection(stream, service));
-    // What goes wrong with a connection is its client's business.
-    tokio::select! {
-        _ = connection.as_mut() => return,
-        _ = stopped.wait_for(|is_stopped| *is_stopped) => {}
-    }
-    connection.as_mut().graceful_shutdown();
-    let _ = connection.await;
 }

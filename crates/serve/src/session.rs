@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::conversation::Turn;
 use crate::error::ApiError;
-use crate::key;
+use scalerl_http::key;
 
 const PREFIX: &str = "session-";
 

@@ -1,38 +1,11 @@
-//! Server-sent events: a body that is written while the answer is.
-//!
-//! A task writes events into a channel, the connection reads them. A client that goes away drops
-//! the body, which closes the channel, which ends the task and frees all it holds. One that reads
-//! slowly makes the task wait, and gets what was drawn meanwhile in one piece.
+//! Answers as server-sent events, in the form of OpenAI's API.
 
-use std::convert::Infallible;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
-use axum::http::header;
-use axum::response::{IntoResponse, Response};
-use http_body::Frame;
+use axum::response::Response;
+use scalerl_http::{EventSender, event_stream};
 use serde::Serialize;
 use serde_json::Value;
-use tokio::sync::mpsc::{self, Receiver, Sender};
-
-/// Frames that wait for a slow client before the task waits with them.
-const AHEAD: usize = 4;
-
-struct EventBody(Receiver<Bytes>);
-
-impl http_body::Body for EventBody {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.0.poll_recv(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
-    }
-}
 
 /// Events that go out together: one write, however many there are.
 #[derive(Default)]
@@ -67,23 +40,16 @@ impl Envelope {
 }
 
 /// Where a task writes its events.
-pub(crate) struct Events {
-    sender: Sender<Bytes>,
-    /// For the last words, when the clock of the request has run out or is not asked any more.
-    last_words: Duration,
-}
+pub(crate) struct Events(EventSender);
 
 impl Events {
-    /// Waits for a slow client; whoever does not listen any more ends the task.
     pub(crate) async fn send(&self, frames: Frames) {
-        if !frames.0.is_empty() {
-            drop(self.sender.send(frames.0.into()).await);
-        }
+        self.0.send(frames.0).await;
     }
 
     /// The same for the end of a stream.
     pub(crate) async fn send_last(&self, frames: Frames) {
-        drop(tokio::time::timeout(self.last_words, self.send(frames)).await);
+        self.0.send_last(frames.0).await;
     }
 }
 
@@ -92,22 +58,5 @@ pub(crate) fn respond<F>(last_words: Duration, work: impl FnOnce(Events) -> F) -
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let (sender, receiver) = mpsc::channel(AHEAD);
-    let events = || Events { sender: sender.clone(), last_words };
-    let (work, last) = (work(events()), events());
-    tokio::spawn(async move {
-        let all = async {
-            work.await;
-            last.send_last(Frames(b"data: [DONE]\n\n".to_vec())).await;
-        };
-        tokio::select! {
-            () = all => {}
-            () = sender.closed() => {}
-        }
-    });
-    let headers = [
-        (header::CONTENT_TYPE, "text/event-stream; charset=utf-8"),
-        (header::CACHE_CONTROL, "no-cache"),
-    ];
-    (headers, Body::new(EventBody(receiver))).into_response()
+    event_stream(last_words, "data: [DONE]\n\n", |sender| work(Events(sender)))
 }

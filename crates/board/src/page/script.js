@@ -2,7 +2,7 @@
 // Values on the charts: the nearest one follows the pointer or a tap; in a focused chart the arrow
 // keys walk through them, Home and End jump, Escape hides. The texts are the <title> elements that
 // browsers would show by themselves; they are taken out so that nothing is shown twice.
-for (const figure of document.querySelectorAll("figure.chart")) {
+const attendChart = (figure) => {
   const texts = new Map();
   for (const title of figure.querySelectorAll(".tip > title")) {
     texts.set(title.parentNode, title.textContent);
@@ -87,4 +87,5 @@ for (const figure of document.querySelectorAll("figure.chart")) {
     show(tips[Math.min(Math.max(index, 0), tips.length - 1)]);
   });
   addEventListener("resize", hide);
-}
+};
+for (const figure of document.querySelectorAll("figure.chart")) attendChart(figure);

@@ -9,6 +9,10 @@ fn a_folder_is_held_as_long_as_its_writer_lives() {
     let writer = RunFolder::create(&path, "", &Environment::default()).unwrap();
     let reader = RunFolder::open(&path).unwrap();
     assert!(reader.is_held().unwrap());
+    assert_eq!(reader.holder(), Some(std::process::id()));
+    let refused = RunFolder::claim(&path).unwrap_err();
+    assert!(matches!(refused, JournalError::Locked { .. }), "{refused}");
+    assert_eq!(reader.holder(), Some(std::process::id()), "who is refused leaves it as it was");
     drop(writer);
     assert!(!reader.is_held().unwrap());
     std::fs::remove_file(path.join("run.lock")).unwrap();
@@ -91,4 +95,24 @@ fn groups_are_set_aside_up_to_a_number() {
     }
     assert_eq!(run.write_set_aside(GroupId(1000), &0).unwrap(), None);
     assert!(run.write_set_aside(GroupId(3), &0).unwrap().is_some(), "the same again");
+}
+
+#[test]
+fn somebody_who_asks_whether_a_run_lives_does_not_keep_it_from_starting() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    drop(start(&path));
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let reader = RunFolder::open(&path).unwrap();
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                reader.is_held().unwrap();
+            }
+        });
+        for _ in 0..50 {
+            drop(RunFolder::claim(&path).unwrap());
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
 }

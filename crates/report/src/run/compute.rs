@@ -12,7 +12,7 @@ const MOST_WINDOWS: usize = 40;
 const SECONDS_PER_HOUR: f64 = 3600.0;
 
 /// Roles in the order they are stacked, with their seconds.
-pub(crate) fn roles(seconds: &RoleSeconds) -> [(&'static str, f64); 4] {
+pub fn roles(seconds: &RoleSeconds) -> [(&'static str, f64); 4] {
     [
         ("train", seconds.train),
         ("generate", seconds.generate),
@@ -22,16 +22,17 @@ pub(crate) fn roles(seconds: &RoleSeconds) -> [(&'static str, f64); 4] {
 }
 
 /// Part of a whole; 0 of nothing.
-pub(crate) fn share(part: f64, whole: f64) -> f64 {
+pub fn share(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 
-pub(crate) fn percent(share: f64) -> String {
+/// 12.3 %.
+pub fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
 /// Device-seconds, or hours where there are many.
-pub(crate) fn device_time(seconds: f64) -> String {
+pub fn device_time(seconds: f64) -> String {
     if seconds < SECONDS_PER_HOUR {
         format!("{seconds:.1} s")
     } else {
@@ -159,8 +160,8 @@ fn windows(story: &Story) -> Figure {
     figure
 }
 
-/// Parts on top of each other; the last line is their sum.
-fn stacked(
+/// Parts on top of each other; the last line is their sum. Roles over steps, on top of each other; `text` says a value.
+pub fn stacked(
     title: &str,
     label: &str,
     values: &[(f64, [f64; 4])],

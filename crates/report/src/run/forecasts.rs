@@ -6,6 +6,7 @@ use scalerl_board::number::short;
 use scalerl_board::{Block, Figure, Section, Table};
 use scalerl_curve::Verdict;
 use scalerl_journal::{EvaluationPoint, ForecastReport};
+use scalerl_recipe::Axis;
 use serde::Serialize;
 
 use super::{story::Story, trace::spread};
@@ -18,24 +19,29 @@ const MOST_ROWS: usize = 200;
 
 /// A recorded forecast, and what was measured at twice the compute.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Checked {
-    pub(crate) step: u64,
-    pub(crate) compute: f64,
+pub struct Checked {
+    /// The step it was made at.
+    pub step: u64,
+    /// Compute spent until then.
+    pub compute: f64,
     /// What it said of twice the compute: value and 90 % interval.
-    pub(crate) at_twice: (f64, f64, f64),
-    pub(crate) ceiling: (f64, f64, Option<f64>),
-    pub(crate) verdict: Verdict,
+    pub at_twice: (f64, f64, f64),
+    /// The ceiling: value, lower end, upper end where there is one.
+    pub ceiling: (f64, f64, Option<f64>),
+    /// What the fit was worth.
+    pub verdict: Verdict,
     /// Measured there, between the two evaluations around it; `None` where the run has not come.
-    pub(crate) measured: Option<f64>,
-    pub(crate) is_inside: Option<bool>,
+    pub measured: Option<f64>,
+    /// Whether that lay inside the interval.
+    pub is_inside: Option<bool>,
     /// What had been measured last when the forecast was made.
-    pub(crate) last_value: Option<f64>,
+    pub last_value: Option<f64>,
 }
 
 /// Every recorded forecast with what came of it. Forecasts on another axis than the report's are
 /// checked on their own.
-pub(crate) fn check(story: &Story) -> Vec<Checked> {
-    story.forecasts.iter().map(|report| checked(report, &story.points)).collect()
+pub fn check(forecasts: &[ForecastReport], points: &[EvaluationPoint]) -> Vec<Checked> {
+    forecasts.iter().map(|report| checked(report, points)).collect()
 }
 
 fn checked(report: &ForecastReport, points: &[EvaluationPoint]) -> Checked {
@@ -66,7 +72,7 @@ fn measured_at(points: &[EvaluationPoint], report: &ForecastReport, at: f64) -> 
 }
 
 /// How the forecasts did, all together.
-pub(crate) fn sentences(forecasts: &[Checked]) -> Vec<String> {
+pub fn sentences(forecasts: &[Checked]) -> Vec<String> {
     let known: Vec<(&Checked, f64)> =
         forecasts.iter().filter_map(|one| Some((one, one.measured?))).collect();
     if known.is_empty() {
@@ -97,19 +103,20 @@ pub(crate) fn section(story: &Story, forecasts: &[Checked]) -> Section {
         let text = "No forecast was recorded: a fit needs at least three evaluations.";
         return Section { heading, blocks: vec![Block::Prose(text.to_owned())] };
     }
+    let axis = story.forecasts.first().map_or(story.axis, |report| report.axis);
     let blocks = vec![
         Block::Headlines(sentences(forecasts)),
         Block::Figure(
-            Box::new(figure(story, forecasts)),
+            Box::new(figure(axis, &story.points, forecasts)),
             "Each star is a forecast, made at half of the compute it stands at.".to_owned(),
         ),
-        Block::Fold("Every forecast".to_owned(), vec![Block::Table(table(story, forecasts))]),
+        Block::Fold("Every forecast".to_owned(), vec![Block::Table(table(axis, forecasts))]),
     ];
     Section { heading, blocks }
 }
 
-fn figure(story: &Story, forecasts: &[Checked]) -> Figure {
-    let axis = story.forecasts.first().map_or(story.axis, |report| report.axis);
+/// What was forecast for twice the compute, over what was measured; all on one axis.
+pub fn figure(axis: Axis, points: &[EvaluationPoint], forecasts: &[Checked]) -> Figure {
     let marks = spread(forecasts, MOST_DRAWN).into_iter().map(|one| {
         let (value, low, high) = one.at_twice;
         let text = words::interval(value, low, high);
@@ -122,7 +129,7 @@ fn figure(story: &Story, forecasts: &[Checked]) -> Figure {
             hover: format!("at step {} it was forecast: {text}", one.step),
         }
     });
-    let measured: Vec<(f64, f64)> = spread(&story.points, super::trace::MOST_BINS)
+    let measured: Vec<(f64, f64)> = spread(points, super::trace::MOST_BINS)
         .iter()
         .map(|point| (point.compute(axis), point.pass_rate))
         .collect();
@@ -160,8 +167,8 @@ fn figure(story: &Story, forecasts: &[Checked]) -> Figure {
     }
 }
 
-fn table(story: &Story, forecasts: &[Checked]) -> Table {
-    let axis = story.forecasts.first().map_or(story.axis, |report| report.axis);
+/// Every forecast beside what came.
+pub fn table(axis: Axis, forecasts: &[Checked]) -> Table {
     let columns = ["step", axis.label(), "forecast at 2×", "came", "error", "inside", "ceiling"];
     let rows = spread(forecasts, MOST_ROWS).into_iter().map(|one| {
         let (value, low, high) = one.at_twice;
@@ -195,7 +202,6 @@ fn table(story: &Story, forecasts: &[Checked]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use scalerl_recipe::Axis;
     use scalerl_rollout::PolicyVersion;
 
     #[test]
