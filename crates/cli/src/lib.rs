@@ -16,7 +16,7 @@ mod decode;
 #[cfg(feature = "train")]
 mod doctor;
 mod failure;
-mod forecast;
+pub mod forecast;
 #[cfg(feature = "train")]
 mod generate;
 #[cfg(feature = "train")]
@@ -48,9 +48,12 @@ mod study;
 #[cfg(feature = "train")]
 mod train;
 
-use std::{ffi::OsString, process::ExitCode};
+use std::ffi::OsString;
+use std::io::Write as _;
 
 use clap::{Parser, Subcommand};
+
+pub use failure::BadInput;
 
 #[cfg(not(feature = "train"))]
 const START: &str = "\
@@ -143,8 +146,11 @@ enum Bench {
     Model(bench::What),
 }
 
-/// Runs the command that `arguments` ask for; the first of them is the program's name.
-pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+/// Runs the command that `arguments` ask for and gives its exit code; the first of them is the
+/// program's name.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    scalerl_report::command::remember(&arguments);
     let cli = Cli::parse_from(arguments);
     let mut out = std::io::stdout().lock();
     let outcome = match cli.command {
@@ -183,8 +189,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         #[cfg(feature = "train")]
         Command::Bench(Bench::Model(what)) => bench::run(&what, &mut out),
     };
+    // Within Python nothing else flushes standard output at the end.
+    let outcome = outcome.and_then(|()| Ok(out.flush()?));
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(error) => failure::report(&error),
     }
 }
