@@ -104,7 +104,7 @@ class Fit:
         found = self._native.record(self._at, MORE_THAN, False, True)["until_bounded"]
         return None if found is None else Wait(found["earliest"], found["likely"])
 
-    def plot(self, ax: Axes | None = None, at: Iterable[float] = ()) -> Axes:
+    def plot(self, ax: Axes | None = None, at: Iterable[float] = ()) -> Any:
         """Draws points, curve, band, ceiling and forecasts with matplotlib; gives the axes."""
         from scalerl import _draw
 

@@ -72,7 +72,9 @@ def kind_of(data: object) -> Kind:
 
 def is_frame(data: object) -> bool:
     """Whether columns can be taken out of it."""
-    return isinstance(data, Mapping) or hasattr(data, "columns") or _is_arrow(data)
+    # By its package first: asking a lazy frame for its columns costs a warning.
+    known = isinstance(data, Mapping) or kind_of(data) != "table"
+    return known or hasattr(data, "columns") or _is_arrow(data)
 
 
 def _is_arrow(data: object) -> bool:

@@ -2,7 +2,21 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, final
+
+__all__ = [
+    "Fitted",
+    "History",
+    "Run",
+    "__version__",
+    "backtest",
+    "command",
+    "compare",
+    "fit",
+    "history",
+    "read",
+    "read_columns",
+]
 
 __version__: str
 
@@ -12,6 +26,7 @@ _Choices: TypeAlias = tuple[
 ]
 _Cell: TypeAlias = float | str | None
 
+@final
 class Run:
     @property
     def name(self) -> str: ...
@@ -31,11 +46,13 @@ class Run:
     def entropy(self) -> list[tuple[float, float]]: ...
     def renamed(self, name: str) -> Run: ...
 
+@final
 class History:
     @property
     def names(self) -> list[str]: ...
     def __len__(self) -> int: ...
 
+@final
 class Fitted:
     def record(
         self, at: Sequence[float], more_than: float, has_cuts: bool, has_wait: bool

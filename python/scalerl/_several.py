@@ -92,9 +92,8 @@ class Backtest:
 
     def to_frame(self) -> Any:
         """One row a forecast."""
-        names = ("name", "fraction", "fitted_until", "at", "predicted", "low", "high", "actual")
-        names += ("error", "covered", "verdict")
-        columns = {name: [getattr(row, name) for row in self.rows] for name in names}
+        names = "name fraction fitted_until at predicted low high actual error covered verdict"
+        columns = {name: [getattr(row, name) for row in self.rows] for name in names.split()}
         return _frames.frame(columns, self._kind)
 
     def __repr__(self) -> str:

@@ -99,6 +99,12 @@ def _unit(axis: str) -> str:
     return " steps" if axis == "steps" else " GPU-hours"
 
 
+def _logged_now(state: Any) -> dict[str, float]:
+    """What was logged at this step: some trainers of TRL log rewards beside the metrics of an evaluation."""
+    now = [entry for entry in state.log_history if entry.get("step") == state.global_step]
+    return {key: value for entry in now for key, value in entry.items() if key != "step"}
+
+
 class _Trl:
     """`TrlCallback` without its base class."""
 
@@ -114,11 +120,12 @@ class _Trl:
     def on_evaluate(
         self, args: Any, state: Any, control: Any, metrics: dict[str, float] | None = None, **kwargs: Any
     ) -> None:
-        value = (metrics or {}).get(self.metric)
-        if value is None:
-            self._missing(metrics or {})
-            return
         if not getattr(state, "is_world_process_zero", True):
+            return
+        there = {**_logged_now(state), **(metrics or {})}
+        value = there.get(self.metric)
+        if value is None:
+            self._missing(there)
             return
         spent = _spent(self.axis, state.global_step, self._started, self.gpus)
         self._log(state, self.forecaster(spent, value), args, control, kwargs)
@@ -166,14 +173,14 @@ class _Lightning:
         # The check before training measures a few batches only.
         if getattr(trainer, "sanity_checking", False):
             return
+        if not getattr(trainer, "is_global_zero", True):
+            return
         value = trainer.callback_metrics.get(self.metric)
         if value is None:
             there = ", ".join(sorted(trainer.callback_metrics)) or "none"
             self.forecaster._print(
                 f"forecast: no metric {self.metric!r} in this validation; there are: {there}"
             )
-            return
-        if not getattr(trainer, "is_global_zero", True):
             return
         spent = _spent(self.axis, trainer.global_step, self._started, self.gpus)
         numbers = self.forecaster(spent, float(value))

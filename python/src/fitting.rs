@@ -83,14 +83,8 @@ pub(crate) struct Choices {
 }
 
 /// (range, method, floor, warmup, until, history).
-pub(crate) type Given<'py> = (
-    (f64, f64),
-    String,
-    Option<String>,
-    String,
-    Option<f64>,
-    Option<Bound<'py, History>>,
-);
+pub(crate) type Given<'py> =
+    ((f64, f64), String, Option<String>, String, Option<f64>, Option<Bound<'py, History>>);
 
 impl Choices {
     pub(crate) fn try_new(given: Given<'_>) -> PyResult<Self> {

@@ -76,6 +76,18 @@ def test_trl_prints_and_logs_a_forecast_at_each_evaluation() -> None:
     assert tracker.logged == trainer.state.log_history
 
 
+def test_trl_finds_a_reward_that_was_logged_beside_the_metrics() -> None:
+    """A trainer whose `log` adds the rewards to a copy of the metrics."""
+    said: list[str] = []
+    trainer = FakeTrainer()
+    TrlCallback("eval_reward", print=said.append).attach(trainer)
+    for step in range(20, 201, 20):
+        trainer.state.global_step = step
+        trainer.state.log_history.append({"eval_reward": value(step), "step": step})
+        trainer.fire("on_evaluate", metrics={"eval_loss": 1.0})
+    assert len(said) == 8 and said[-1].startswith("forecast: ceiling")
+
+
 def test_trl_names_the_metrics_there_are_when_its_own_is_missing() -> None:
     said: list[str] = []
     trainer = FakeTrainer()

@@ -125,12 +125,12 @@ def test_history_that_is_left_out_is_a_warning(tmp_path: Path) -> None:
 
 
 def test_an_open_ceiling_has_no_upper_end() -> None:
-    fit = scalerl.fit(CURVE, until=2500)
+    fit = scalerl.fit(CURVE, until=4000)
     assert fit.verdict == "not bounded"
     assert fit.ceiling.high is None and not fit.ceiling.bounded
     assert str(fit.ceiling).startswith("not bounded, at least 0.")
     wait = fit.until_bounded()
-    assert wait is not None and wait.likely is not None and wait.likely > 2500
+    assert wait is not None and wait.likely is not None and wait.likely > 4000
     assert {cut.points for cut in fit.cuts()} != {fit.points}
 
 
@@ -167,7 +167,7 @@ def test_other_threads_run_while_a_fit_is_made() -> None:
     counter = threading.Thread(target=count)
     counter.start()
     before = counted
-    fit = scalerl.fit(CURVE, until=2500)
+    fit = scalerl.fit(CURVE, until=4000)
     fit.until_bounded()
     during = counted - before
     done.set()

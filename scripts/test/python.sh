@@ -41,6 +41,6 @@ for frames in none pandas polars; do
 done
 echo "== types"
 "$out/venv-pandas/bin/mypy" --cache-dir "$out/mypy" python/scalerl
-"$out/venv-pandas/bin/python" -m mypy.stubtest scalerl._native --mypy-config-file pyproject.toml
+"$out/venv-pandas/bin/python" -m mypy.stubtest scalerl._native --mypy-config-file pyproject.toml --ignore-disjoint-bases
 echo "== notebook"
 "$out/venv-pandas/bin/python" -m pytest --quiet -p no:cacheprovider --nbmake --nbmake-timeout=120 examples/forecast.ipynb

@@ -103,9 +103,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let loaded = runs::load(&args.curve)?;
     let history = history::load(&args.curve)?;
     let options = args.curve.fit_options(&history);
-    let work = |run: &Loaded| {
-        Ok::<_, SkippedRun>(tested(run, &options, &args.fractions, args.horizon))
-    };
+    let work =
+        |run: &Loaded| Ok::<_, SkippedRun>(tested(run, &options, &args.fractions, args.horizon));
     let (tested, _) = runs::for_each("backtesting", &loaded, work)?;
     let (output, mut drawn) = Output::of(tested);
     if args.curve.json {
@@ -152,12 +151,7 @@ impl Output {
 }
 
 /// Fits each of the `fractions` of a run and forecasts `horizon` times as far.
-pub fn tested(
-    run: &Loaded,
-    options: &FitOptions<'_>,
-    fractions: &[f64],
-    horizon: f64,
-) -> Tested {
+pub fn tested(run: &Loaded, options: &FitOptions<'_>, fractions: &[f64], horizon: f64) -> Tested {
     let name = &run.run.name;
     let (mut tests, mut skipped, mut windows) = (Vec::new(), Vec::new(), Vec::new());
     let end = options.until.unwrap_or(Compute::UNLIMITED).min(run.series.last_compute());

@@ -101,7 +101,9 @@ pub fn comparable(
     {
         if count > 1 {
             let what = option.trim_start_matches('-');
-            tell(&format!("the history has runs of {count} {what}s: say which it is with {option}"));
+            tell(&format!(
+                "the history has runs of {count} {what}s: say which it is with {option}"
+            ));
         }
     }
     entries
@@ -146,11 +148,7 @@ fn of_records(records: &[RunRecord], tell: Tell<'_>) -> Vec<HistoryEntry> {
     in_parallel(records, summarise).into_iter().flatten().collect()
 }
 
-fn of_runs(
-    runs: &[Run],
-    range: ValueRange,
-    tell: Tell<'_>,
-) -> Result<Vec<HistoryEntry>, BadInput> {
+fn of_runs(runs: &[Run], range: ValueRange, tell: Tell<'_>) -> Result<Vec<HistoryEntry>, BadInput> {
     let summarise = |run: &Run| {
         let bad = |text: String, hint: &str| BadInput::new(text).hint(hint);
         let series = Series::try_with_range(run.points.clone(), range)
