@@ -1,6 +1,6 @@
 # Every command a user or contributor needs. Each target sets up what it needs by itself.
 
-.PHONY: dist lint-dist test-dist packages licences test-hostile test-vllm test-rewards test-environments test-serve test-cluster test-slurm quickstart forecasts setup setup-sandbox test test-models test-generate test-gpu check fmt bench fuzz help
+.PHONY: wheel test-python test-python-callbacks dist lint-dist test-dist packages licences test-hostile test-vllm test-rewards test-environments test-serve test-cluster test-slurm quickstart forecasts setup setup-sandbox test test-models test-generate test-gpu check fmt bench fuzz help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -105,6 +105,19 @@ test-rewards: ## rewards of reasoning-gym, TRL and verl as they are; installs ab
 test-environments: setup ## OpenEnv, verifiers, TextArena and Gymnasium as they are, played and trained in; installs about 1 GB into out/venv-*
 	cargo build --locked --package scalerl
 	scripts/test/environments.sh target/debug/scalerl
+
+# For other machines: build it in a manylinux container, or with `maturin build --release --zig`.
+wheel: ## the Python package as a wheel in out/wheels, forecasting only (no libtorch)
+	test -x out/python/venv-build/bin/python || python3 -m venv out/python/venv-build
+	out/python/venv-build/bin/pip install --quiet 'maturin>=1.9.4,<2'
+	out/python/venv-build/bin/maturin build --release --locked --out out/wheels
+
+test-python: ## the Python package from its wheel: clean environments with pandas, with polars, with neither; types; the notebook
+	scripts/test/python.sh
+
+# The libraries themselves on a CPU; several GB with torch.
+test-python-callbacks: ## the Python callbacks in real trainers of TRL, transformers and Lightning; installs about 6 GB into out/python
+	scripts/test/python_callbacks.sh
 
 fuzz: ## a million broken logs per reader
 	CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true cargo run --release --locked --package scalerl-ingest --example fuzz -- 1000000

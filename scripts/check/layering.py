@@ -32,7 +32,12 @@ MAY_USE = {
     "report": {"board", "curve", "journal", "recipe", "rollout", "study"},
     "watch": {"board", "curve", "files", "http", "journal", "recipe", "report", "rollout"},
     "cli": None,  # connects everything
+    "python": {"board", "cli", "curve", "ingest"},
 }
+
+
+def short(package: str) -> str:
+    return "cli" if package == "scalerl" else package.removeprefix("scalerl-")
 
 
 def main() -> int:
@@ -41,17 +46,16 @@ def main() -> int:
     )
     wrong = []
     for package in metadata["packages"]:
-        name = package["name"].removeprefix("scalerl-")
-        name = "cli" if name == "scalerl" else name
+        name = short(package["name"])
         if name not in MAY_USE:
             wrong.append(f"crate {name} is not in the table of {sys.argv[0]}")
             continue
         allowed = MAY_USE[name]
         for dependency in package["dependencies"]:
             other = dependency["name"]
-            if not other.startswith("scalerl-") or dependency["kind"] == "dev":
+            if not other.startswith("scalerl") or dependency["kind"] == "dev":
                 continue
-            other = other.removeprefix("scalerl-")
+            other = short(other)
             if allowed is not None and other not in allowed:
                 wrong.append(f"crate {name} may not depend on {other}")
     for line in wrong:

@@ -4,11 +4,10 @@
 
 use std::fmt;
 use std::io::{ErrorKind, Write};
-use std::process::ExitCode;
 
 /// Wrong use or bad input, with what to do about it.
 #[derive(Debug)]
-pub(crate) struct BadInput {
+pub struct BadInput {
     message: String,
     hint: Option<String>,
 }
@@ -20,6 +19,11 @@ impl BadInput {
 
     pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
+    }
+
+    /// What to do about it, where that is known.
+    pub fn advice(&self) -> Option<&str> {
+        self.hint.as_deref()
     }
 }
 
@@ -68,12 +72,12 @@ fn is_disk_full(cause: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 /// Prints a failure and gives its exit code.
-pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+pub(crate) fn report(error: &anyhow::Error) -> u8 {
     let is_closed_pipe = error
         .downcast_ref::<std::io::Error>()
         .is_some_and(|error| error.kind() == ErrorKind::BrokenPipe);
     if is_closed_pipe {
-        return ExitCode::SUCCESS;
+        return 0;
     }
     let mut err = std::io::stderr().lock();
     // Nothing is left to tell anyone if standard error is gone.
@@ -88,5 +92,5 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     if let Some(hint) = hint.filter(|hint| !hint.is_empty()).or(full.as_ref()) {
         let _ = writeln!(err, "hint: {hint}");
     }
-    ExitCode::from(if bad_input.is_some() { 2 } else { 1 })
+    if bad_input.is_some() { 2 } else { 1 }
 }

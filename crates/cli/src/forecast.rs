@@ -6,12 +6,14 @@
 //!
 //! `options` holds what the commands share, `runs` reads the files, `history` the finished runs to
 //! learn from. How fits are drawn and said is in `scalerl-report`.
+//!
+//! What is public is what the Python package shares with the commands, so that both say the same.
 
-pub(crate) mod backtest;
+pub mod backtest;
 pub(crate) mod bench;
-pub(crate) mod compare;
-pub(crate) mod fit;
-pub(crate) mod history;
+pub mod compare;
+pub mod fit;
+pub mod history;
 pub(crate) mod options;
 pub(crate) mod output;
-pub(crate) mod runs;
+pub mod runs;

@@ -89,7 +89,7 @@ fn added(library: &Library, args: &AddArgs) -> Result<()> {
     let mut entries = Vec::new();
     for path in &args.paths {
         let range = args.reading.range.unwrap_or_default();
-        let found = history::entries_of(path, &args.reading.request(), range)?;
+        let found = history::entries_of(path, &args.reading.request(), range, &say)?;
         if found.is_empty() {
             let message = format!("{}: no finished run in it", path.display());
             let hint = "give runs that have ended with 8 evaluations or more";

@@ -16,7 +16,7 @@ mod decode;
 #[cfg(feature = "train")]
 mod doctor;
 mod failure;
-mod forecast;
+pub mod forecast;
 #[cfg(feature = "train")]
 mod generate;
 #[cfg(feature = "train")]
@@ -52,9 +52,12 @@ mod train;
 #[cfg(feature = "watch")]
 mod watch;
 
-use std::{ffi::OsString, process::ExitCode};
+use std::ffi::OsString;
+use std::io::Write as _;
 
 use clap::{Parser, Subcommand};
+
+pub use failure::BadInput;
 
 #[cfg(not(feature = "train"))]
 const START: &str = "\
@@ -152,8 +155,9 @@ enum Bench {
     Model(bench::What),
 }
 
-/// Runs the command that `arguments` ask for; the first of them is the program's name.
-pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+/// Runs the command that `arguments` ask for and gives its exit code; the first of them is the
+/// program's name.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     #[cfg(feature = "train")]
     launcher::forget_library_path();
     let arguments: Vec<OsString> = arguments.into_iter().collect();
@@ -161,6 +165,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Some(code) = start_whole_program(&arguments) {
         return code;
     }
+    scalerl_report::command::remember(&arguments);
     let cli = Cli::parse_from(arguments);
     let mut out = std::io::stdout().lock();
     let outcome = match cli.command {
@@ -202,8 +207,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         #[cfg(feature = "train")]
         Command::Bench(Bench::Model(what)) => bench::run(&what, &mut out),
     };
+    // Within Python nothing else flushes standard output at the end.
+    let outcome = outcome.and_then(|()| Ok(out.flush()?));
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(error) => failure::report(&error),
     }
 }
@@ -211,7 +218,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// Part of an archive that holds the whole program, too, this one becomes it where that is better.
 /// `None` when this one shall go on by itself.
 #[cfg(not(feature = "train"))]
-fn start_whole_program(arguments: &[OsString]) -> Option<ExitCode> {
+fn start_whole_program(arguments: &[OsString]) -> Option<u8> {
     let whole = launcher::whole_program()?;
     let handover = launcher::Handover::of(arguments);
     if handover == launcher::Handover::No {

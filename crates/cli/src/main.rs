@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    scalerl_cli::run(std::env::args_os())
+    scalerl_cli::run(std::env::args_os()).into()
 }

@@ -38,11 +38,12 @@ use serde::Serialize;
 pub use axis::Axis;
 pub use error::{ColumnList, IngestError};
 pub use format::{Format, UnknownFormat};
+pub use table::Cell;
 pub use tfrecord::masked_crc32c;
 
 use files::Input;
 use runs::Part;
-use table::Log;
+use table::{Log, Table};
 use tensorboard::Events;
 use verl::VerlLog;
 
@@ -115,6 +116,25 @@ pub fn read_bytes(name: &str, bytes: &[u8], request: &Request) -> Result<Vec<Run
     let mut reading = Reading::default();
     reading.add(name, name, bytes, request.format)?;
     reading.finish(request)
+}
+
+/// Reads columns that are in memory already, a data frame for example: each a name and its cells from
+/// the first row on. `name` is for messages and for a run without name.
+pub fn read_columns(
+    name: &str,
+    columns: Vec<(String, Vec<Option<Cell>>)>,
+    request: &Request,
+) -> Result<Vec<Run>, IngestError> {
+    check(request)?;
+    let mut table = Table::default();
+    let rows = columns.iter().map(|(_, cells)| cells.len()).max().unwrap_or(0);
+    (0..rows).for_each(|row| table.push_row(row + 1));
+    for (column, cells) in columns {
+        let filled = (0..).zip(cells).filter_map(|(row, cell)| Some((row, cell?)));
+        table.fill(&column, filled.collect());
+    }
+    let log = Log { name: name.to_owned(), file: name.to_owned(), table, ..Log::default() };
+    Reading { logs: vec![log], verl: Vec::new() }.finish(request)
 }
 
 fn check(request: &Request) -> Result<(), IngestError> {

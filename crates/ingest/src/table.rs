@@ -8,8 +8,10 @@ use std::collections::HashMap;
 
 /// One filled cell.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Cell {
+pub enum Cell {
+    /// A number, NaN included.
     Number(f64),
+    /// Anything else that is written there.
     Text(String),
 }
 

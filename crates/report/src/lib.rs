@@ -11,6 +11,7 @@
 //! Not here: charts and HTML themselves (`board`), reading and deciding (`journal`, `study`, `curve`),
 //! options and terminals (`cli`).
 
+pub mod command;
 pub mod figures;
 pub mod predictions;
 pub mod run;

@@ -81,8 +81,9 @@ struct Summary {
     mean_width: Option<f64>,
 }
 
+/// Every forecast beside what came, and how good they were together.
 #[derive(Debug, Serialize)]
-struct Output {
+pub struct Output {
     backtests: Vec<NamedBacktest>,
     summary: Summary,
     bounded: Summary,
@@ -91,7 +92,8 @@ struct Output {
 }
 
 /// One run's forecasts.
-struct Tested {
+#[derive(Debug)]
+pub struct Tested {
     tests: Vec<NamedBacktest>,
     skipped: Vec<SkippedFraction>,
     figure: scalerl_board::Figure,
@@ -101,21 +103,10 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let loaded = runs::load(&args.curve)?;
     let history = history::load(&args.curve)?;
     let options = args.curve.fit_options(&history);
-    let work = |run: &Loaded| Ok::<_, SkippedRun>(tested(args, run, &options));
+    let work =
+        |run: &Loaded| Ok::<_, SkippedRun>(tested(run, &options, &args.fractions, args.horizon));
     let (tested, _) = runs::for_each("backtesting", &loaded, work)?;
-    let (mut tests, mut skipped, mut drawn) = (Vec::new(), Vec::new(), Vec::new());
-    for one in tested {
-        tests.extend(one.tests);
-        skipped.extend(one.skipped);
-        drawn.push(one.figure);
-    }
-    let output = Output {
-        summary: summary(tests.iter()),
-        bounded: summary(tests.iter().filter(|t| t.test.verdict == Verdict::Bounded)),
-        rivals: Rival::ALL.iter().filter_map(|rival| rival_summary(*rival, &tests)).collect(),
-        backtests: tests,
-        skipped,
-    };
+    let (output, mut drawn) = Output::of(tested);
     if args.curve.json {
         return output::json(out, &output);
     }
@@ -139,12 +130,33 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-fn tested(args: &Args, run: &Loaded, options: &FitOptions<'_>) -> Tested {
+impl Output {
+    /// All runs together, and the figure of each.
+    pub fn of(tested: Vec<Tested>) -> (Self, Vec<scalerl_board::Figure>) {
+        let (mut tests, mut skipped, mut drawn) = (Vec::new(), Vec::new(), Vec::new());
+        for one in tested {
+            tests.extend(one.tests);
+            skipped.extend(one.skipped);
+            drawn.push(one.figure);
+        }
+        let output = Self {
+            summary: summary(tests.iter()),
+            bounded: summary(tests.iter().filter(|t| t.test.verdict == Verdict::Bounded)),
+            rivals: Rival::ALL.iter().filter_map(|rival| rival_summary(*rival, &tests)).collect(),
+            backtests: tests,
+            skipped,
+        };
+        (output, drawn)
+    }
+}
+
+/// Fits each of the `fractions` of a run and forecasts `horizon` times as far.
+pub fn tested(run: &Loaded, options: &FitOptions<'_>, fractions: &[f64], horizon: f64) -> Tested {
     let name = &run.run.name;
     let (mut tests, mut skipped, mut windows) = (Vec::new(), Vec::new(), Vec::new());
     let end = options.until.unwrap_or(Compute::UNLIMITED).min(run.series.last_compute());
-    for fraction in &args.fractions {
-        match scalerl_curve::backtest(&run.series, options, *fraction, args.horizon) {
+    for fraction in fractions {
+        match scalerl_curve::backtest(&run.series, options, *fraction, horizon) {
             Ok(test) => {
                 let cut = FitOptions { until: Some(test.fitted_until), ..*options };
                 let fit = scalerl_curve::fit(&run.series, &cut).ok();

@@ -31,7 +31,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, Serialize)]
-struct NamedPair {
+pub struct NamedPair {
     a: String,
     b: String,
     #[serde(flatten)]
@@ -40,14 +40,15 @@ struct NamedPair {
 
 /// A row of the leave-one-out table.
 #[derive(Debug, Serialize)]
-struct SharedRow {
+pub struct SharedRow {
     name: String,
     steepness: Estimate,
     midpoint: Estimate<Compute>,
 }
 
+/// What is printed for programs.
 #[derive(Debug, Serialize)]
-struct Output {
+pub struct Output {
     runs: Vec<RunResult>,
     pairs: Vec<NamedPair>,
     shared_ceiling: f64,
@@ -56,7 +57,8 @@ struct Output {
 }
 
 /// Everything that was compared.
-struct Compared {
+#[derive(Debug)]
+pub struct Compared {
     results: Vec<RunResult>,
     pairs: Vec<NamedPair>,
     shared_ceiling: f64,
@@ -83,9 +85,11 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         let hint = "give more files, or the column that tells runs apart with --by";
         return Err(BadInput::new(message).hint(hint).into());
     }
-    let compared = compared(args, &loaded, &fits, &options)?;
+    let is_drawn = loaded.len() <= MOST_DRAWN || args.curve.plot.is_some();
+    let both: Vec<(&Loaded, &Fit)> = loaded.iter().zip(&fits).collect();
+    let compared = compared(&both, args.baseline.as_deref(), &options, is_drawn)?;
     if args.curve.json {
-        return output::json(out, &json(compared, skipped));
+        return output::json(out, &compared.into_output(skipped));
     }
     write_text(out, &compared)?;
     if let Some(path) = &args.curve.plot {
@@ -98,41 +102,38 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-fn compared(
-    args: &Args,
-    loaded: &[Loaded],
-    fits: &[Fit],
+/// Compares runs that were fitted alike, each with `baseline` where one is named.
+pub fn compared(
+    runs: &[(&Loaded, &Fit)],
+    baseline: Option<&str>,
     options: &FitOptions<'_>,
-) -> Result<Compared> {
-    let baseline = baseline(args, loaded)?;
-    let chosen = pairs_of(loaded.len(), baseline);
-    let pairs: Result<Vec<NamedPair>, SkippedRun> = chosen
+    is_drawn: bool,
+) -> Result<Compared, BadInput> {
+    let name = |i: usize| runs[i].0.run.name.clone();
+    let pairs: Result<Vec<NamedPair>, SkippedRun> = pairs_of(runs.len(), place(baseline, runs)?)
         .into_par_iter()
         .map(|(a, b)| {
-            let of = |i: usize| (&loaded[i].series, &fits[i]);
+            let of = |i: usize| (&runs[i].0.series, runs[i].1);
             let pair = scalerl_curve::compare(of(a), of(b), options)
-                .map_err(|error| loaded[a].skipped(&error))?;
-            let name = |i: usize| loaded[i].run.name.clone();
+                .map_err(|error| runs[a].0.skipped(&error))?;
             Ok(NamedPair { a: name(a), b: name(b), pair })
         })
         .collect();
     let pairs = pairs.map_err(|s| BadInput::new(s.reason).hint(s.hint))?;
-    let both: Vec<_> = loaded.iter().map(|run| &run.series).zip(fits).collect();
+    let both: Vec<_> = runs.iter().map(|(run, fit)| (&run.series, *fit)).collect();
     let (shared_ceiling, shared) = scalerl_curve::share_ceiling(&both, options)
         .map_err(|error| BadInput::new(&error).hint(error.hint()))?;
-    let is_drawn = loaded.len() <= MOST_DRAWN || args.curve.plot.is_some();
     let wanted = Wanted::of_comparison(is_drawn);
-    let results =
-        loaded.iter().zip(fits).map(|(run, fit)| result(run, fit, options, wanted)).collect();
-    let names = loaded.iter().map(|run| run.run.name.clone());
+    let results = runs.iter().map(|(run, fit)| result(run, fit, options, wanted)).collect();
+    let names = (0..runs.len()).map(name);
     Ok(Compared { results, pairs, shared_ceiling, shared: names.zip(shared).collect() })
 }
 
-fn baseline(args: &Args, loaded: &[Loaded]) -> Result<Option<usize>, BadInput> {
-    let Some(name) = &args.baseline else { return Ok(None) };
-    let found = loaded.iter().position(|run| run.run.name == *name);
+fn place(baseline: Option<&str>, runs: &[(&Loaded, &Fit)]) -> Result<Option<usize>, BadInput> {
+    let Some(name) = baseline else { return Ok(None) };
+    let found = runs.iter().position(|(run, _)| run.run.name == *name);
     found.map(Some).ok_or_else(|| {
-        let names: Vec<&str> = loaded.iter().map(|run| run.run.name.as_str()).collect();
+        let names: Vec<&str> = runs.iter().map(|(run, _)| run.run.name.as_str()).collect();
         BadInput::new(format!("--baseline {name}: no run of that name"))
             .hint(format!("the runs are: {}", names.join(", ")))
     })
@@ -146,24 +147,37 @@ fn pairs_of(count: usize, baseline: Option<usize>) -> Vec<(usize, usize)> {
     }
 }
 
-fn json(compared: Compared, skipped: Vec<SkippedRun>) -> Output {
-    let row = |(name, fit): (String, SharedFit)| SharedRow {
-        name,
-        steepness: fit.steepness,
-        midpoint: fit.midpoint,
-    };
-    Output {
-        runs: compared.results,
-        pairs: compared.pairs,
-        shared_ceiling: compared.shared_ceiling,
-        at_shared_ceiling: compared.shared.into_iter().map(row).collect(),
-        skipped,
+impl Compared {
+    /// The comparison as it is printed for programs.
+    pub fn into_output(self, skipped: Vec<SkippedRun>) -> Output {
+        let row = |(name, fit): (String, SharedFit)| SharedRow {
+            name,
+            steepness: fit.steepness,
+            midpoint: fit.midpoint,
+        };
+        Output {
+            runs: self.results,
+            pairs: self.pairs,
+            shared_ceiling: self.shared_ceiling,
+            at_shared_ceiling: self.shared.into_iter().map(row).collect(),
+            skipped,
+        }
+    }
+
+    /// A sentence a pair.
+    pub fn sentences(&self) -> Vec<String> {
+        self.pairs.iter().map(|p| words::pair(&p.a, &p.b, &p.pair)).collect()
+    }
+
+    /// All curves in one figure.
+    pub fn figure(&self) -> scalerl_board::Figure {
+        curves_figure(self)
     }
 }
 
 fn write_text(out: &mut dyn Write, compared: &Compared) -> Result<()> {
-    for pair in &compared.pairs {
-        writeln!(out, "  {}", words::pair(&pair.a, &pair.b, &pair.pair))?;
+    for sentence in compared.sentences() {
+        writeln!(out, "  {sentence}")?;
     }
     writeln!(out)?;
     table::write(out, &summary_rows(&compared.results))?;
@@ -246,14 +260,13 @@ fn slopes_figure(compared: &Compared) -> scalerl_board::Figure {
 }
 
 fn page(compared: &Compared) -> Page {
-    let sentences = compared.pairs.iter().map(|p| words::pair(&p.a, &p.b, &p.pair)).collect();
     let section =
         |heading: &str, blocks: Vec<Block>| Section { heading: heading.to_owned(), blocks };
     Page {
         title: format!("{} runs compared", compared.results.len()),
         subtitle: String::new(),
         sections: vec![
-            section("What separates them", vec![Block::Headlines(sentences)]),
+            section("What separates them", vec![Block::Headlines(compared.sentences())]),
             section(
                 "Curves",
                 vec![Block::figure(curves_figure(compared)), summary_table(&compared.results)],

@@ -15,6 +15,7 @@ use scalerl_curve::{
 use scalerl_ingest::Axis;
 use serde::Serialize;
 
+pub use show::figure;
 pub(crate) use show::{summary_rows, summary_table};
 
 use super::options::{CurveOptions, compute, positive};
@@ -52,7 +53,7 @@ pub(crate) struct Args {
 
 /// What is known of one run after its fit.
 #[derive(Debug, Serialize)]
-pub(crate) struct RunResult {
+pub struct RunResult {
     pub(crate) name: String,
     pub(crate) points: usize,
     pub(crate) left_out: usize,
@@ -100,18 +101,24 @@ struct Output {
 
 /// What to work out beside the fit itself.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted<'a> {
-    pub(crate) at: &'a [Compute],
-    pub(crate) targets: &'a [f64],
-    pub(crate) more_than: Option<f64>,
-    pub(crate) is_drawn: bool,
-    pub(crate) has_cuts: bool,
-    pub(crate) has_wait: bool,
+pub struct Wanted<'a> {
+    /// Forecasts at these computes; none are 2 and 10 times the compute spent.
+    pub at: &'a [Compute],
+    /// Compute needed for these values.
+    pub targets: &'a [f64],
+    /// Whether more compute buys more than this.
+    pub more_than: Option<f64>,
+    /// What a figure needs.
+    pub is_drawn: bool,
+    /// The ceiling under other warm-up cuts: five fits.
+    pub has_cuts: bool,
+    /// When an open ceiling will be bounded: about twenty fits.
+    pub has_wait: bool,
 }
 
 impl Wanted<'_> {
     /// Only what a comparison shows of each run.
-    pub(crate) fn of_comparison(is_drawn: bool) -> Self {
+    pub fn of_comparison(is_drawn: bool) -> Self {
         Self { at: &[], targets: &[], more_than: None, is_drawn, has_cuts: false, has_wait: false }
     }
 }
@@ -148,7 +155,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn result(
+/// Everything that is said of one fit.
+pub fn result(
     loaded: &Loaded,
     fit: &Fit,
     options: &FitOptions<'_>,

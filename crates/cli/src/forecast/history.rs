@@ -7,7 +7,7 @@
 //! ```
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use rayon::prelude::*;
@@ -25,29 +25,43 @@ use crate::study::bad_input;
 /// A library is small; a larger file is a log.
 const LARGEST_LIBRARY: u64 = 64 << 20;
 
+/// Takes what is said beside a result, one line a time.
+pub type Tell<'t> = &'t (dyn Fn(&str) + Sync);
+
 /// The finished runs that the options name, the latest last.
 pub(crate) fn load(options: &CurveOptions) -> Result<Vec<HistoryEntry>> {
     if options.no_history {
         return Ok(Vec::new());
     }
     let range = options.reading.range.unwrap_or_default();
+    let entries = finished_runs(&options.history, &options.reading.request(), range, &say)?;
+    let stated = options.provenance.provenance();
+    Ok(comparable(entries, &known_provenance(stated, &options.files), &say))
+}
+
+/// The finished runs that all of `paths` stand for.
+pub fn finished_runs(
+    paths: &[PathBuf],
+    request: &Request,
+    range: ValueRange,
+    tell: Tell<'_>,
+) -> Result<Vec<HistoryEntry>, BadInput> {
     let mut entries = Vec::new();
-    for path in &options.history {
-        let found = entries_of(path, &options.reading.request(), range)?;
+    for path in paths {
+        let found = entries_of(path, request, range, tell)?;
         if found.is_empty() {
             let message = format!("--history {}: no finished run in it", path.display());
             let hint = "give runs that have ended with 8 evaluations or more, or a history file";
-            return Err(BadInput::new(message).hint(hint).into());
+            return Err(BadInput::new(message).hint(hint));
         }
         entries.extend(found);
     }
-    Ok(comparable(entries, &own_provenance(options)))
+    Ok(entries)
 }
 
 /// What the user says of the runs that are forecast; else what their folders say, where they agree.
-fn own_provenance(options: &CurveOptions) -> Provenance {
-    let stated = options.provenance.provenance();
-    let recorded = options.files.iter().filter_map(|file| Reading::environment_of(file).ok());
+pub fn known_provenance(stated: Provenance, files: &[PathBuf]) -> Provenance {
+    let recorded = files.iter().filter_map(|file| Reading::environment_of(file).ok());
     let mut recorded: Vec<Provenance> =
         recorded.map(|environment| environment.provenance).collect();
     recorded.dedup();
@@ -62,7 +76,11 @@ fn own_provenance(options: &CurveOptions) -> Provenance {
 }
 
 /// Leaves out runs that say they are of another model or evaluation, and says so.
-fn comparable(mut entries: Vec<HistoryEntry>, own: &Provenance) -> Vec<HistoryEntry> {
+pub fn comparable(
+    mut entries: Vec<HistoryEntry>,
+    own: &Provenance,
+    tell: Tell<'_>,
+) -> Vec<HistoryEntry> {
     entries.retain(|entry| {
         let mismatch = own.mismatch(&entry.provenance);
         if let Some(mismatch) = mismatch {
@@ -70,7 +88,7 @@ fn comparable(mut entries: Vec<HistoryEntry>, own: &Provenance) -> Vec<HistoryEn
                 Mismatch::Model => "model",
                 _ => "evaluation",
             };
-            say(&format!("no history: {} (another {what})", entry.name));
+            tell(&format!("no history: {} (another {what})", entry.name));
         }
         mismatch.is_none()
     });
@@ -83,7 +101,9 @@ fn comparable(mut entries: Vec<HistoryEntry>, own: &Provenance) -> Vec<HistoryEn
     {
         if count > 1 {
             let what = option.trim_start_matches('-');
-            say(&format!("the history has runs of {count} {what}s: say which it is with {option}"));
+            tell(&format!(
+                "the history has runs of {count} {what}s: say which it is with {option}"
+            ));
         }
     }
     entries
@@ -94,40 +114,41 @@ pub(crate) fn entries_of(
     path: &Path,
     request: &Request,
     range: ValueRange,
-) -> Result<Vec<HistoryEntry>> {
+    tell: Tell<'_>,
+) -> Result<Vec<HistoryEntry>, BadInput> {
     if is_library_file(path) {
         let entries = Library::new(path).entries();
-        return Ok(entries.map_err(|error| BadInput::new(&error).hint(error.hint()))?);
+        return entries.map_err(|error| BadInput::new(&error).hint(error.hint()));
     }
     if path.is_dir() {
         let records = record::find(path).map_err(|error| bad_input(&error))?;
         if !records.is_empty() {
-            return Ok(of_records(&records));
+            return Ok(of_records(&records, tell));
         }
     }
     let bad = |error: IngestError| BadInput::new(&error).hint(error.hint());
     let runs = scalerl_ingest::read(&[path.to_owned()], request).map_err(bad)?;
-    of_runs(&runs, range)
+    of_runs(&runs, range, tell)
 }
 
 fn is_library_file(path: &Path) -> bool {
     scalerl_files::read_to_string(path, LARGEST_LIBRARY).is_ok_and(|text| is_library(&text))
 }
 
-fn of_records(records: &[RunRecord]) -> Vec<HistoryEntry> {
+fn of_records(records: &[RunRecord], tell: Tell<'_>) -> Vec<HistoryEntry> {
     let summarise = |record: &RunRecord| {
         let entry = record.history_entry();
         if entry.is_none() {
             let status = &record.meta.status;
             let points = record.points.len();
-            say(&format!("no history: {} ({points} evaluations, {status})", record.name()));
+            tell(&format!("no history: {} ({points} evaluations, {status})", record.name()));
         }
         entry
     };
     in_parallel(records, summarise).into_iter().flatten().collect()
 }
 
-fn of_runs(runs: &[Run], range: ValueRange) -> Result<Vec<HistoryEntry>> {
+fn of_runs(runs: &[Run], range: ValueRange, tell: Tell<'_>) -> Result<Vec<HistoryEntry>, BadInput> {
     let summarise = |run: &Run| {
         let bad = |text: String, hint: &str| BadInput::new(text).hint(hint);
         let series = Series::try_with_range(run.points.clone(), range)
@@ -135,7 +156,7 @@ fn of_runs(runs: &[Run], range: ValueRange) -> Result<Vec<HistoryEntry>> {
         match HistoryEntry::summarise(&run.name, &series) {
             Ok(entry) => Ok(Some(entry)),
             Err(error) => {
-                say(&format!("no history: {} ({error})", run.name));
+                tell(&format!("no history: {} ({error})", run.name));
                 Ok(None)
             }
         }

@@ -48,11 +48,10 @@ pub(crate) fn beside(path: &Path, addition: &str) -> PathBuf {
 
 /// Writes a page, with a last section on how it was made.
 pub(crate) fn page(path: &Path, mut page: Page) -> Result<()> {
-    let command: Vec<String> = std::env::args().skip(1).collect();
     page.sections.push(Section {
         heading: "How this was made".to_owned(),
         blocks: vec![
-            Block::Code(format!("scalerl {}", command.join(" "))),
+            Block::Code(scalerl_report::command::line()),
             Block::Prose(format!(
                 "scalerl {}. Intervals are 90 %: those of forecasts are for one new measurement, \
                  the bands in figures for the curve itself.",

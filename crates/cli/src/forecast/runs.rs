@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use rayon::prelude::*;
-use scalerl_curve::Series;
+use scalerl_curve::{Series, ValueRange};
 use scalerl_ingest::{Axis, IngestError, Run};
 use scalerl_report::figures::Labels;
 use serde::Serialize;
@@ -13,14 +13,16 @@ use crate::progress::Progress;
 
 /// One run, checked.
 #[derive(Debug)]
-pub(crate) struct Loaded {
-    pub(crate) run: Run,
-    pub(crate) series: Series,
+pub struct Loaded {
+    /// As it was read.
+    pub run: Run,
+    /// Its points, as every fit can trust them.
+    pub series: Series,
 }
 
 /// A run that could not be used, and why.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct SkippedRun {
+pub struct SkippedRun {
     pub(crate) name: String,
     pub(crate) reason: String,
     #[serde(skip)]
@@ -32,15 +34,9 @@ pub(crate) fn load(options: &CurveOptions) -> Result<Vec<Loaded>> {
     let bad = |error: IngestError| BadInput::new(&error).hint(error.hint());
     let runs = scalerl_ingest::read(&options.files, &options.reading.request()).map_err(bad)?;
     let range = options.reading.range.unwrap_or_default();
-    let mut loaded = Vec::with_capacity(runs.len());
-    for run in runs {
-        let series = Series::try_with_range(run.points.clone(), range).map_err(|error| {
-            let message = format!("{} ({} by {}): {error}", run.name, run.metric, run.x);
-            BadInput::new(message).hint(error.hint())
-        })?;
-        loaded.push(Loaded { run, series });
-    }
-    Ok(loaded)
+    let loaded: Result<Vec<Loaded>, BadInput> =
+        runs.into_iter().map(|run| Loaded::try_new(run, range)).collect();
+    Ok(loaded?)
 }
 
 /// Does `work` on every run on all cores, with progress; runs that fail are set aside, and are an
@@ -77,6 +73,15 @@ pub(crate) fn for_each<T: Send>(
 }
 
 impl Loaded {
+    /// Checks the points of a run whose values lie in `range`.
+    pub fn try_new(run: Run, range: ValueRange) -> Result<Self, BadInput> {
+        let series = Series::try_with_range(run.points.clone(), range).map_err(|error| {
+            let message = format!("{} ({} by {}): {error}", run.name, run.metric, run.x);
+            BadInput::new(message).hint(error.hint())
+        })?;
+        Ok(Self { run, series })
+    }
+
     pub(crate) fn skipped(&self, error: &scalerl_curve::FitError) -> SkippedRun {
         SkippedRun {
             name: self.run.name.clone(),
@@ -85,7 +90,8 @@ impl Loaded {
         }
     }
 
-    pub(crate) fn labels(&self) -> Labels {
+    /// What the axes of its figures are called.
+    pub fn labels(&self) -> Labels {
         let compute = match self.run.axis {
             Axis::Other => self.run.x.clone(),
             axis => axis.label().to_owned(),

@@ -139,7 +139,6 @@ pub fn page(
 }
 
 fn made(analysis: &Analysis) -> Section {
-    let command: Vec<String> = std::env::args().skip(1).collect();
     let mut commits: Vec<String> = analysis
         .runs
         .iter()
@@ -154,7 +153,7 @@ fn made(analysis: &Analysis) -> Section {
     Section {
         heading: "How this was made".into(),
         blocks: vec![
-            Block::Code(format!("scalerl {}", command.join(" "))),
+            Block::Code(crate::command::line()),
             Block::Prose(format!("Runs by: {}.", commits.join("; "))),
         ],
     }

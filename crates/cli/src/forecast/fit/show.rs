@@ -172,7 +172,7 @@ pub(crate) fn summary_rows(results: &[RunResult]) -> Vec<Vec<String>> {
 }
 
 /// One run in full, or several in one figure.
-pub(crate) fn figure(results: &[RunResult]) -> scalerl_board::Figure {
+pub fn figure(results: &[RunResult]) -> scalerl_board::Figure {
     let labels = &results[0].labels;
     if let [run] = results {
         let subtitle =
