@@ -38,7 +38,7 @@ use serde::Serialize;
 pub use axis::Axis;
 pub use error::{ColumnList, IngestError};
 pub use format::{Format, UnknownFormat};
-pub use tfrecord::masked_crc32c;
+pub use tfrecord::{frame, masked_crc32c};
 
 use files::Input;
 use runs::Part;

@@ -164,6 +164,7 @@ impl Policy {
             trained_tokens: totals.ratio.tokens,
             model_flops: self.flops(&batch.sequences),
             seconds,
+            peak_memory_bytes: peak_memory(self.learner.model.device()),
         }
     }
 
