@@ -11,8 +11,7 @@ use std::collections::BTreeSet;
 use crate::{
     AnswerForm, DataSource, Dataset, GeneratorChoice, Kl, LengthControl, PromptTemplate,
     RatioGrain, Recipe, RecipeError, Surrogate, Thinking, TrackerChoice, WarmUpExamples, Weights,
-    error::Origin,
-    load::SHIPPED_MARK, node::Node,
+    error::Origin, load::SHIPPED_MARK, node::Node,
 };
 use datasets::check_datasets;
 
@@ -120,7 +119,8 @@ fn trackers_are_named_once(recipe: &Recipe) -> Verdict {
     let (key, other, to) = ("track.to", "track.project", &recipe.track.to);
     for (index, choice) in to.iter().enumerate() {
         if to[..index].contains(choice) {
-            let reason = format!("{:?} is named twice, and would get every value twice", choice.name());
+            let reason =
+                format!("{:?} is named twice, and would get every value twice", choice.name());
             return refuse(key, other, reason, "name each tracker once");
         }
         let (TrackerChoice::Mlflow { url: Some(url) } | TrackerChoice::Trackio { url: Some(url) }) =

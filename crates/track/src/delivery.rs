@@ -51,7 +51,6 @@ pub struct Delivery {
 
 /// The reader and the open tracker.
 struct At {
-    run: Run,
     tail: Tail,
     tracker: Option<Box<dyn Tracker>>,
 }
@@ -113,7 +112,7 @@ impl Delivery {
 
     /// Says how the run has ended, once everything was sent.
     pub fn finish(&mut self) -> Result<(), TrackError> {
-        let Some(at) = &self.at else { return Ok(()) };
+        let Some(at) = self.at.as_ref().filter(|_| self.cursor.rows > 0) else { return Ok(()) };
         let (ending, at) = at.tail.ending();
         let ending = ending.clone();
         if self.finished.as_ref() == Some(&ending) {
@@ -171,7 +170,7 @@ impl Delivery {
             tail = Tail::open(&self.run)?;
         }
         self.cursor.recipe = recipe;
-        Ok(At { run, tail, tracker: None })
+        Ok(At { tail, tracker: None })
     }
 
     fn tracker(&mut self) -> Result<&mut dyn Tracker, TrackError> {
@@ -180,8 +179,10 @@ impl Delivery {
         }
         let Some(at) = &mut self.at else { unreachable!("it was just made") };
         if at.tracker.is_none() {
+            // Only now: the id of a run is known once it has a line.
+            let run = Run::load(&self.run)?;
             at.tracker = Some(self.target.open(&Opening {
-                run: &at.run,
+                run: &run,
                 generation: self.cursor.generation,
                 state: &self.cursor.state,
                 superseded: &self.cursor.superseded,

@@ -55,8 +55,12 @@ impl TrackError {
             Self::Journal(error) => error.hint(),
             Self::BadLine { .. } => "the file was changed or the disk has failed; mend that line",
             Self::BadFile { .. } => "restore the file from a copy",
-            Self::Unreachable { .. } => "see that the server runs at this address, then export again",
-            Self::Refused { .. } => "check the address, and the token or password in the environment",
+            Self::Unreachable { .. } => {
+                "see that the server runs at this address, then export again"
+            }
+            Self::Refused { .. } => {
+                "check the address, and the token or password in the environment"
+            }
             Self::Garbage { .. } => "check that the address is that of the tracker",
             Self::Lost { .. } => "export again: everything is sent anew",
             Self::NoAddress { .. } => "--url http://HOST:PORT",

@@ -89,7 +89,9 @@ impl Following {
         }
         let line = |name: &'static str| {
             let run = self.run.display();
-            format!("{name} has not got everything; scalerl export {run} --to {name} sends the rest")
+            format!(
+                "{name} has not got everything; scalerl export {run} --to {name} sends the rest"
+            )
         };
         behind.into_iter().flatten().map(line).collect()
     }

@@ -77,8 +77,10 @@ impl Http {
         answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> Result<Value, TrackError> {
         let url = self.url(path);
-        let unreachable =
-            |error: ureq::Error| TrackError::Unreachable { url: url.clone(), problem: error.to_string() };
+        let unreachable = |error: ureq::Error| TrackError::Unreachable {
+            url: url.clone(),
+            problem: error.to_string(),
+        };
         let mut answer = answer.map_err(unreachable)?;
         let status = answer.status().as_u16();
         let text = answer.body_mut().with_config().limit(MOST).read_to_string();

@@ -28,6 +28,8 @@ mod rows;
 mod samples;
 mod tail;
 mod tensorboard;
+#[cfg(test)]
+mod tests;
 mod tracker;
 mod trackio;
 mod wandb;

@@ -46,7 +46,10 @@ fn key() -> Option<(&'static str, String)> {
     }
     let (user, password) =
         (variable("MLFLOW_TRACKING_USERNAME")?, variable("MLFLOW_TRACKING_PASSWORD")?);
-    Some(("Authorization", format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}")))))
+    Some((
+        "Authorization",
+        format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}"))),
+    ))
 }
 
 const API: &str = "/api/2.0/mlflow";
@@ -114,8 +117,7 @@ impl Mlflow {
         let (run, generation) = (opening.run, opening.generation);
         let id = format!("{}-{generation}", run.id);
         let filter = format!("tags.`scalerl.id` = '{id}'");
-        let search =
-            json!({ "experiment_ids": [experiment], "filter": filter, "max_results": 1 });
+        let search = json!({ "experiment_ids": [experiment], "filter": filter, "max_results": 1 });
         let found = self.ask("runs/search", &search)?;
         if let Some(info) = found["runs"].get(0).map(|found| &found["info"]) {
             return Ok(info.clone());

@@ -29,7 +29,10 @@ pub const METRICS: &[Metric] = &[
     metric("eval/pass_rate", "pass rate of the primary evaluation set"),
     metric("eval/training_hours", "device-hours without evaluations when that policy was made"),
     metric("eval/tokens_generated", "tokens generated for training when that policy was made"),
-    metric("eval/{set}/pass_rate", "pass rate of an evaluation set (mean over prompts and generations)"),
+    metric(
+        "eval/{set}/pass_rate",
+        "pass rate of an evaluation set (mean over prompts and generations)",
+    ),
     metric("eval/{set}/reward", "mean reward of the set"),
     metric("eval/{set}/pass_at_{k}", "pass@k of the set, unbiased"),
     metric("eval/{set}/truncated_share", "share of its completions that ran out of their budget"),
@@ -55,7 +58,10 @@ pub const METRICS: &[Metric] = &[
     metric("train/gradient_norm", "norm of the gradient before clipping"),
     metric("train/learning_rate", "learning rate of the step"),
     metric("train/advantage_deviation", "standard deviation of the advantages"),
-    metric("train/lag", "steps between the policy that wrote a rollout and the one trained, at most"),
+    metric(
+        "train/lag",
+        "steps between the policy that wrote a rollout and the one trained, at most",
+    ),
     metric("train/groups", "groups with a token that carries loss: the effective batch"),
     metric("train/zero_variance_share", "share of the batch's groups whose rewards were all equal"),
     metric("train/trained_tokens", "tokens that carry loss"),
@@ -79,11 +85,20 @@ pub const METRICS: &[Metric] = &[
     metric("warning/{sign}", "value of a bad sign that has lasted"),
     metric("idle/generator_share", "share of the time without work for the generator"),
     metric("idle/trainer_share", "share of the time without work for the trainer"),
-    metric("speed/tokens_per_second", "tokens generated a second of the clock, since the step before"),
+    metric(
+        "speed/tokens_per_second",
+        "tokens generated a second of the clock, since the step before",
+    ),
     metric("speed/step_seconds", "seconds of the optimizer step"),
-    metric("speed/trained_tokens_per_second", "tokens run through the trainer a second of its step"),
+    metric(
+        "speed/trained_tokens_per_second",
+        "tokens run through the trainer a second of its step",
+    ),
     metric("speed/trainer_tflops", "10^12 operations of the model a second of the step"),
-    metric("memory/peak_gib", "peak memory of the trainer's device, or of the process on a CPU, GiB"),
+    metric(
+        "memory/peak_gib",
+        "peak memory of the trainer's device, or of the process on a CPU, GiB",
+    ),
     metric("compute/device_hours", "device-hours held"),
     metric("compute/training_hours", "the same without evaluations: the axis of the curve"),
     metric("compute/generate_hours", "device-hours that generated"),
@@ -320,6 +335,3 @@ fn spelled(name: &str) -> String {
     let is_known = |letter: char| letter.is_ascii_alphanumeric() || "_-. :".contains(letter);
     name.chars().map(|letter| if is_known(letter) { letter } else { '_' }).collect()
 }
-
-#[cfg(test)]
-mod tests;

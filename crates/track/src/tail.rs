@@ -107,11 +107,7 @@ impl Tail {
     }
 
     /// The rows of the next lines, at most so many of each.
-    pub(crate) fn read(
-        &mut self,
-        most_rows: usize,
-        most_lines: usize,
-    ) -> Result<Read, TrackError> {
+    pub(crate) fn read(&mut self, most_rows: usize, most_lines: usize) -> Result<Read, TrackError> {
         let (mut rows, mut undone, mut is_at_end, mut lines) = (Vec::new(), false, true, 0);
         let (path, from) = (self.path.clone(), self.position.bytes);
         let is_there = each_line(&path, from, |bytes| {

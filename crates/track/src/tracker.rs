@@ -129,7 +129,9 @@ impl Target {
             TrackerChoice::Trackio { url } => {
                 named(url, "trackio", "url of the tracker in track.to", "TRACKIO_SERVER_URL")?
             }
-            TrackerChoice::TensorBoard | TrackerChoice::Wandb | TrackerChoice::Jsonl => String::new(),
+            TrackerChoice::TensorBoard | TrackerChoice::Wandb | TrackerChoice::Jsonl => {
+                String::new()
+            }
         };
         Ok(Self { choice: choice.clone(), project: project.to_owned(), url })
     }

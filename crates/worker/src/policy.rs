@@ -10,6 +10,7 @@ use scalerl_model::save::SaveKind;
 use scalerl_model::train::{BatchError, Learner, StepError};
 use scalerl_recipe::{Kl, Objective, RatioGrain, Recipe};
 use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, TrainSequence, TrainerError};
+use scalerl_torch::device::peak_memory;
 use tch::{Kind, TchError, Tensor};
 
 use crate::flops::{SequenceSize, forward_flops};
