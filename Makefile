@@ -1,6 +1,6 @@
 # Every command a user or contributor needs. Each target sets up what it needs by itself.
 
-.PHONY: wheel test-python test-python-callbacks dist lint-dist test-dist packages licences test-hostile test-vllm test-rewards test-environments test-serve test-cluster test-slurm quickstart forecasts setup setup-sandbox test test-models test-generate test-gpu check fmt bench fuzz help
+.PHONY: test-track wheel test-python test-python-callbacks dist lint-dist test-dist packages licences test-hostile test-vllm test-rewards test-environments test-serve test-cluster test-slurm quickstart forecasts setup setup-sandbox test test-models test-generate test-gpu check fmt bench fuzz help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -90,6 +90,9 @@ test-slurm: setup ## a real Slurm of one node runs the shipped script, cancels, 
 test-serve: setup ## openai's client and lm-eval against scalerl serve, judged by transformers; installs about 5 GB into out/venv-serve
 	cargo build --locked --package scalerl
 	scripts/test/serve.sh target/debug/scalerl
+
+test-track: ## wandb sync, tensorboard, mlflow server and Trackio as they are, over kills and restarts; installs about 2 GB into out/venv-track
+	scripts/test/track.sh
 
 test-vllm: setup ## a real vLLM on the CPU as generator; installs about 6 GB into out/venv-vllm
 	python3 scripts/setup/vllm.py

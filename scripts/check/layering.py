@@ -28,6 +28,7 @@ MAY_USE = {
     "environment": {"recipe", "rollout", "serve", "task"},
     "engine": {"curve", "journal", "objective", "recipe", "rollout"},
     "board": {"curve", "journal"},
+    "track": {"files", "ingest", "journal", "recipe", "rollout"},
     "study": {"curve", "files", "journal", "recipe", "rollout"},
     "report": {"board", "curve", "journal", "recipe", "rollout", "study"},
     "watch": {"board", "curve", "files", "http", "journal", "recipe", "report", "rollout"},

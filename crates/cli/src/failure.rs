@@ -43,7 +43,10 @@ pub(crate) struct Failed {
 }
 
 impl Failed {
-    #[cfg_attr(not(feature = "train"), expect(dead_code, reason = "only training fails with one"))]
+    #[cfg_attr(
+        not(any(feature = "track", feature = "train")),
+        expect(dead_code, reason = "only training and export fail with one")
+    )]
     pub(crate) fn new(
         error: impl std::error::Error + Send + Sync + 'static,
         hint: impl Into<String>,

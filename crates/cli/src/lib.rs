@@ -15,6 +15,8 @@ mod bench_serve;
 mod decode;
 #[cfg(feature = "train")]
 mod doctor;
+#[cfg(feature = "track")]
+mod export;
 mod failure;
 pub mod forecast;
 #[cfg(feature = "train")]
@@ -107,6 +109,9 @@ enum Command {
     Watch(watch::Args),
     /// Write a page about a run folder: curve, forecasts, compute, stability, completions.
     Report(report::Args),
+    /// Send a run to an experiment tracker: TensorBoard, W&B, MLflow, Trackio, JSON lines.
+    #[cfg(feature = "track")]
+    Export(export::Args),
     /// Fine-tune a model on examples with answers.
     #[cfg(feature = "train")]
     Sft(sft::Args),
@@ -181,6 +186,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         #[cfg(feature = "watch")]
         Command::Watch(args) => watch::run(&args, &mut out),
         Command::Report(args) => report::run(&args, &mut out),
+        #[cfg(feature = "track")]
+        Command::Export(args) => export::run(&args, &mut out),
         #[cfg(feature = "train")]
         Command::Train(args) => train::run(&args, &mut out),
         #[cfg(feature = "train")]

@@ -20,6 +20,7 @@ pub(crate) mod policy;
 mod provenance;
 pub(crate) mod rendering;
 mod servers;
+mod trackers;
 
 use std::io::Write;
 use std::path::PathBuf;

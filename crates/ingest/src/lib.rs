@@ -39,7 +39,7 @@ pub use axis::Axis;
 pub use error::{ColumnList, IngestError};
 pub use format::{Format, UnknownFormat};
 pub use table::Cell;
-pub use tfrecord::masked_crc32c;
+pub use tfrecord::{frame, masked_crc32c};
 
 use files::Input;
 use runs::Part;

@@ -102,8 +102,8 @@ const fn castagnoli() -> [u32; 256] {
     table
 }
 
-#[cfg(test)]
-pub(crate) fn frame(data: &[u8]) -> Vec<u8> {
+/// One record: `data` with its length and checksums around it.
+pub fn frame(data: &[u8]) -> Vec<u8> {
     let length = (data.len() as u64).to_le_bytes();
     let mut record = length.to_vec();
     record.extend(masked_crc32c(&length).to_le_bytes());

@@ -326,7 +326,7 @@ impl What {
         }
     }
 
-    /// The same with everything a clock has measured set to 0, for comparing two runs. `None` for
+    /// The same with everything a clock has measured set to 0 and without the memory used, for comparing two runs. `None` for
     /// a forecast over device-hours, which is made of measured times.
     pub fn without_times(&self) -> Option<Self> {
         let mut what = self.clone();
@@ -335,6 +335,7 @@ impl What {
             Self::Group(group) => (group.generate_s, group.judge_s) = (0.0, 0.0),
             Self::Step { report, ledger, .. } => {
                 report.seconds = 0.0;
+                report.peak_memory_bytes = None;
                 *ledger = ledger.without_times();
             }
             Self::Evaluation { spent, ledger, .. } => {

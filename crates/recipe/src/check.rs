@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 
 use crate::{
     AnswerForm, DataSource, Dataset, GeneratorChoice, Kl, LengthControl, PromptTemplate,
-    RatioGrain, Recipe, RecipeError, Surrogate, Thinking, WarmUpExamples, Weights, error::Origin,
-    load::SHIPPED_MARK, node::Node,
+    RatioGrain, Recipe, RecipeError, Surrogate, Thinking, TrackerChoice, WarmUpExamples, Weights,
+    error::Origin, load::SHIPPED_MARK, node::Node,
 };
 use datasets::check_datasets;
 
@@ -55,6 +55,7 @@ pub(crate) fn check(recipe: &Recipe, layers: &Node) -> Result<(), RecipeError> {
         a_new_model_has_tokens,
         synthetic_problems_think_in_their_own_tags,
         silence_is_noticed_in_order,
+        trackers_are_named_once,
     ];
     for check in checks {
         check(recipe).map_err(|refusal| {
@@ -97,17 +98,45 @@ fn servers_have_addresses(recipe: &Recipe) -> Verdict {
     if urls.is_empty() {
         return refuse(key, other, "\"vllm\" needs servers, and none is named", remedy);
     }
-    let is_address = |url: &&String| {
-        let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
-        let host = rest.map(|rest| rest.trim_end_matches('/')).unwrap_or_default();
-        !host.is_empty() && !host.contains(['?', '#', '@']) && !host.contains(char::is_whitespace)
-    };
     if let Some(bad) = urls.iter().find(|url| !is_address(url)) {
         return refuse(key, other, format!("{bad:?} is not the address of a server"), remedy);
     }
     let different: BTreeSet<&str> = urls.iter().map(|url| url.trim_end_matches('/')).collect();
     if different.len() < urls.len() {
         return refuse(key, other, "a server named twice would be asked twice as often", remedy);
+    }
+    Ok(())
+}
+
+/// Whether it is the address of a server, without a password: recipes are kept in run folders.
+fn is_address(url: &str) -> bool {
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    let host = rest.map(|rest| rest.trim_end_matches('/')).unwrap_or_default();
+    !host.is_empty() && !host.contains(['?', '#', '@']) && !host.contains(char::is_whitespace)
+}
+
+fn trackers_are_named_once(recipe: &Recipe) -> Verdict {
+    let (key, other, to) = ("track.to", "track.project", &recipe.track.to);
+    for (index, choice) in to.iter().enumerate() {
+        if to[..index].contains(choice) {
+            let reason =
+                format!("{:?} is named twice, and would get every value twice", choice.name());
+            return refuse(key, other, reason, "name each tracker once");
+        }
+        let (TrackerChoice::Mlflow { url: Some(url) } | TrackerChoice::Trackio { url: Some(url) }) =
+            choice
+        else {
+            continue;
+        };
+        if !is_address(url) {
+            return refuse(
+                key,
+                other,
+                format!("{url:?} is not the address of a server"),
+                "write http://HOST:PORT or https://HOST, and passwords or tokens into the variables \
+                 of docs/tracking.md",
+            );
+        }
     }
     Ok(())
 }

@@ -52,6 +52,7 @@ pub use sections::{
     sampling::Sampling,
     stopping::{Stopping, WhenUnstable},
     task::{DataSource, Dataset, PromptTemplate, Task, Verifier},
+    track::{Track, TrackerChoice},
     warm_up::{WarmUp, WarmUpExamples},
 };
 
@@ -93,6 +94,8 @@ section! {
         output: Output = Output::default();
         /// One process or several.
         cluster: Cluster = Cluster::default();
+        /// Experiment trackers.
+        track: Track = Track::default();
     }
 }
 

@@ -16,6 +16,7 @@ pub mod pipeline;
 pub mod sampling;
 pub mod stopping;
 pub mod task;
+pub mod track;
 pub mod warm_up;
 
 /// Seconds of the longest wait, twelve days. Every clock can add that to now.

@@ -86,4 +86,8 @@ pub struct StepReport {
     pub model_flops: f64,
     /// Wall-clock time of the step.
     pub seconds: f64,
+    /// Peak memory of the trainer so far, where it is known: of its device, or of its process on a
+    /// CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_memory_bytes: Option<u64>,
 }

@@ -28,6 +28,18 @@ pub struct Found {
     pub isa_limit: &'static IsaLimit,
 }
 
+/// Peak bytes so far: of tensors on a GPU, of the whole process on the CPU. `None` where it is not
+/// known.
+pub fn peak_memory(device: Device) -> Option<u64> {
+    if let Device::Cuda(_) = device {
+        return shim::peak_memory(device).ok().map(|(used, _)| used);
+    }
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
 /// Why a device cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]

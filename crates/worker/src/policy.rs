@@ -10,6 +10,7 @@ use scalerl_model::save::SaveKind;
 use scalerl_model::train::{BatchError, Learner, StepError};
 use scalerl_recipe::{Kl, Objective, RatioGrain, Recipe};
 use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, TrainSequence, TrainerError};
+use scalerl_torch::device::peak_memory;
 use tch::{Kind, TchError, Tensor};
 
 use crate::flops::{SequenceSize, forward_flops};
@@ -164,6 +165,7 @@ impl Policy {
             trained_tokens: totals.ratio.tokens,
             model_flops: self.flops(&batch.sequences),
             seconds,
+            peak_memory_bytes: peak_memory(self.learner.model.device()),
         }
     }
 

@@ -26,9 +26,9 @@ fn bits(trainer: &LocalTrainer) -> Vec<Vec<f32>> {
     trainer.masters().iter().map(|m| Vec::try_from(m.flatten(0, -1)).unwrap()).collect()
 }
 
-/// One step, its report without the time it took.
+/// One step, its report without the time and memory it took.
 fn step(trainer: &mut LocalTrainer, batch: &TrainBatch) -> StepReport {
-    StepReport { seconds: 0.0, ..trainer.step(batch).unwrap() }
+    StepReport { seconds: 0.0, peak_memory_bytes: None, ..trainer.step(batch).unwrap() }
 }
 
 #[test]

@@ -39,6 +39,7 @@ use super::live;
 use super::policy::Policy;
 use super::rendering::Renderer;
 use super::servers::Servers;
+use super::trackers::Trackers;
 use crate::failure::{BadInput, Failed};
 
 /// What a run is made of, once everything is read.
@@ -301,6 +302,8 @@ async fn engage<G: Generator, T: Trainer>(
         now: now(),
         history: history.into(),
     };
+    let run = folder.path().to_owned();
+    let (trackers, mut said) = Trackers::start(recipe, &run);
     let (tell, mut events) = mpsc::unbounded_channel();
     let mut live = live::Live::new(&recipe.budget);
     let (stop, mut asked) = stopping(on_signals()?);
@@ -309,9 +312,10 @@ async fn engage<G: Generator, T: Trainer>(
             tokio::select! {
                 event = events.recv() => match event {
                     Some(event) => live.show(&event),
-                    None => break,
+                    None => break said,
                 },
                 Some(()) = asked.recv() => live.say_stopping(),
+                Some(line) = said.recv() => live.say(&line),
             }
         }
     });
@@ -331,7 +335,8 @@ async fn engage<G: Generator, T: Trainer>(
     )
     .await;
     // The engine has dropped the other end, so this ends too.
-    shown.await.ok();
+    let said = shown.await.ok();
+    trackers.end(said).await;
     ended.map_err(failed)
 }
 

@@ -196,6 +196,11 @@ impl Live {
         }
     }
 
+    /// Shows a line of somebody else's.
+    pub(crate) fn say(&self, line: &str) {
+        self.screen.say(line);
+    }
+
     /// Says that a request to stop was heard.
     pub(crate) fn say_stopping(&self) {
         self.screen.say("asked to stop: finishing the step, then saving");

@@ -287,5 +287,6 @@ fn step_report(step: u64) -> StepReport {
         trained_tokens: 1200,
         model_flops: 1e13,
         seconds: 17.5,
+        peak_memory_bytes: Some(3 << 30),
     }
 }

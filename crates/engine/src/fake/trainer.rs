@@ -104,6 +104,7 @@ impl Trainer for FakeTrainer {
             trained_tokens: batch.sequences.iter().map(|one| one.weights.len() as u64).sum(),
             model_flops: 6.0 * tokens as f64,
             seconds: 0.1,
+            peak_memory_bytes: None,
         })
     }
 

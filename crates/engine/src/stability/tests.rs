@@ -28,6 +28,7 @@ fn report() -> StepReport {
         trained_tokens: 8,
         model_flops: 60.0,
         seconds: 0.1,
+        peak_memory_bytes: None,
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) fn batch_of(request: &SampleRequest, completions: &[Completion]) -> T
 
 fn step<T: Trainer>(trainer: &mut T, batch: &TrainBatch) -> StepReport {
     match trainer.step(batch) {
-        Ok(report) => StepReport { seconds: 0.0, ..report },
+        Ok(report) => StepReport { seconds: 0.0, peak_memory_bytes: None, ..report },
         Err(error) => panic!("a step on what the generator wrote failed: {error}"),
     }
 }
