@@ -30,6 +30,8 @@ mod history;
 mod init;
 #[cfg(feature = "train")]
 mod interrupt;
+#[cfg(feature = "train")]
+mod merge;
 mod plan;
 mod predictions;
 mod progress;
@@ -100,6 +102,9 @@ enum Command {
     /// Fine-tune a model on examples with answers.
     #[cfg(feature = "train")]
     Sft(sft::Args),
+    /// Make one model folder of an adapter and its base.
+    #[cfg(feature = "train")]
+    Merge(merge::Args),
     /// Continue prompts with a model.
     #[cfg(feature = "train")]
     Generate(generate::Args),
@@ -162,6 +167,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Train(args) => train::run(&args, &mut out),
         #[cfg(feature = "train")]
         Command::Sft(args) => sft::run(&args, &mut out),
+        #[cfg(feature = "train")]
+        Command::Merge(args) => merge::run(&args, &mut out),
         #[cfg(feature = "train")]
         Command::Generate(args) => generate::run(&args, &mut out),
         #[cfg(feature = "train")]

@@ -17,6 +17,7 @@ mod fingerprint;
 mod low_rank;
 mod peft;
 
+use std::path::Path;
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,7 @@ pub(crate) use peft::save;
 pub use peft::{CONFIG as PEFT_CONFIG, Place};
 
 use crate::config::ModelConfig;
+use crate::error::LoadError;
 use crate::folder::Model;
 use crate::layout::{Parameter, Source, Start, layout};
 use crate::split_mix::split_mix;
@@ -68,6 +70,9 @@ pub enum AdapterError {
     /// A stack of experts is adapted as one.
     #[error("`{name}` names some experts of a layer and not all")]
     SomeExperts { name: String },
+    /// Training goes on only with the adapter that is there.
+    #[error("the starting adapter has {found}, and {asked} is asked for")]
+    OtherSettings { asked: String, found: String },
     #[error("this adapter is for another base: {problem}")]
     OtherBase { problem: String },
 }
@@ -83,6 +88,9 @@ impl AdapterError {
             }
             Self::ExpertsTogether => {
                 "q_proj, k_proj, v_proj and o_proj can be adapted: set adapter.layers"
+            }
+            Self::OtherSettings { .. } => {
+                "ask for the folder's own settings to go on with it, or merge it first"
             }
             Self::OtherBase { .. } => "give the base that the adapter was trained on",
         }
@@ -195,7 +203,7 @@ impl Adapter {
         model: &ModelConfig,
         seed: u64,
         device: Device,
-    ) -> Result<Self, crate::error::LoadError> {
+    ) -> Result<Self, LoadError> {
         let (config, targets, layout) = Self::layout_of(config, model)?;
         let parameters = layout.iter().enumerate().map(|(index, parameter)| {
             let cpu = (Kind::Float, Device::Cpu);
@@ -361,6 +369,38 @@ fn target(
     let name = parameter.name.clone();
     let target = Target { index, name, modules, parts, experts, inputs };
     Ok((!target.parts.is_empty()).then_some(target))
+}
+
+/// A model ready to be trained: with the adapter that is asked for, fresh or going on from a folder's;
+/// or whole, with a folder's adapter in its weights.
+pub fn start(
+    base: Model,
+    folder: Option<&Path>,
+    asked: Option<AdapterConfig>,
+    seed: u64,
+) -> Result<Model, LoadError> {
+    let found = folder.map(|folder| Adapter::load(folder, &base)).transpose()?;
+    let device = base.device();
+    match (asked, found) {
+        (None, None) => Ok(base),
+        (None, Some(found)) => Ok(base.adapted(found)?.merged()?),
+        (Some(asked), None) => {
+            let fresh = Adapter::fresh(asked, &base.config, seed, device)?;
+            Ok(base.adapted(fresh)?)
+        }
+        (Some(asked), Some(found)) => {
+            let (ours, _, layout) = Adapter::layout_of(asked, &base.config)?;
+            let scales = (ours.scale(), found.config.scale());
+            if layout != found.layout || (scales.0 - scales.1).abs() > 1e-9 * scales.1 {
+                let said = |c: &AdapterConfig| {
+                    format!("rank {}, alpha {}, layers {:?}", c.rank, c.alpha, c.layers)
+                };
+                let (asked, found) = (said(&ours), said(&found.config));
+                return Err(AdapterError::OtherSettings { asked, found }.into());
+            }
+            Ok(base.adapted(found)?)
+        }
+    }
 }
 
 impl Model {
