@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use scalerl_generate::{Completion, Finish, Generator, GeneratorOptions, Interruption, Request};
+use scalerl_model::adapter::Place;
 use scalerl_model::folder::Model;
 use scalerl_model::hub;
 use scalerl_model::template::{ChatTemplate, Prompt};
@@ -24,9 +25,12 @@ use crate::train::policy::bad_model;
 /// Options of `generate`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Folder of the model, or a name on the Hugging Face hub.
+    /// Folder of the model (or of an adapter), or a name on the Hugging Face hub.
     #[arg(long)]
     model: String,
+    /// Base of an adapter, where it is not the one it names.
+    #[arg(long, value_name = "MODEL")]
+    base: Option<String>,
     /// The text to continue; `-` reads it from standard input. Without any prompt: a chat.
     #[arg(value_name = "TEXT")]
     texts: Vec<String>,
@@ -79,15 +83,16 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     let device = args.arithmetic.device()?;
     let folder = hub::resolve(&args.model).map_err(|error| bad_model(&error))?;
-    let tokenizer = Tokenizer::load(&folder).map_err(|error| bad_model(&error))?;
+    let place = Place::find(&folder, args.base.as_deref()).map_err(|error| bad_model(&error))?;
+    let tokenizer = Tokenizer::load(&place.base).map_err(|error| bad_model(&error))?;
     let tokenizer = Arc::new(tokenizer);
-    let template = ChatTemplate::load(&folder).map_err(|error| bad_model(&error))?;
+    let template = ChatTemplate::load(&place.base).map_err(|error| bad_model(&error))?;
     let texts = texts(args)?;
     // Known before the weights are read.
     let encode = |text| encode(args, text, template.as_ref(), &tokenizer);
     let prompts: Vec<Vec<i64>> = texts.iter().map(encode).collect::<anyhow::Result<_>>()?;
     let kind = args.arithmetic.kind(device);
-    let model = Model::load(&folder, kind, device).map_err(|error| bad_model(&error))?;
+    let model = Model::load_at(&place, kind, device).map_err(|error| bad_model(&error))?;
     let mut options = GeneratorOptions::of(device);
     options.cache_tokens = args.cache_tokens.unwrap_or(options.cache_tokens);
     options.head = args.arithmetic.head().unwrap_or(options.head);

@@ -10,14 +10,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use scalerl_model::train::ComputeKind;
 use scalerl_recipe::{Recipe, Source};
 use scalerl_torch::collective::{Token, Transport};
 use scalerl_torch::device;
-use scalerl_torch::tch::{Device, Kind};
+use scalerl_torch::tch::Device;
 use scalerl_worker::channel::WeightMember;
 use scalerl_worker::host::host;
-use scalerl_worker::options::{cache_after_exchange, generator_options, learner_options};
+use scalerl_worker::options::{cache_after_exchange, compute_kind, generator_options};
 use scalerl_worker::remote::{
     Announcement, Broker, Ended, Found, RemoteError, RemoteOptions, ServeSetup, find, serve,
 };
@@ -227,12 +226,9 @@ impl Role {
         let text = Source::Text { name: "the trainer's recipe".to_owned(), text: recruit.recipe };
         let recipe = Recipe::load(&[text], &[]);
         let recipe = recipe.map_err(|error| BadInput::new(&error).hint(error.hint()))?;
-        let kind = match learner_options(&recipe, self.device).compute {
-            ComputeKind::BFloat16 => Kind::BFloat16,
-            ComputeKind::Float32 => Kind::Float,
-        };
-        let model = recruit.policy.load(kind, self.device)?;
-        let (config, form) = (model.config.clone(), Form::of(&model.parameters));
+        let kind = compute_kind(&recipe, self.device);
+        let model = recruit.policy.load(&recipe, kind, self.device)?;
+        let (config, form) = (model.config.clone(), Form::of(model.trained()));
         let renderer = Renderer::load(&recipe, &recruit.policy.folder)?;
         let weight_store = WeightStore::new();
         let local = LocalGenerator::start(LocalGeneratorSetup {

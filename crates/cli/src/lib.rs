@@ -33,6 +33,8 @@ mod init;
 #[cfg(any(feature = "train", feature = "watch"))]
 mod interrupt;
 mod launcher;
+#[cfg(feature = "train")]
+mod merge;
 mod plan;
 mod predictions;
 mod progress;
@@ -115,6 +117,9 @@ enum Command {
     /// Fine-tune a model on examples with answers.
     #[cfg(feature = "train")]
     Sft(sft::Args),
+    /// Make one model folder of an adapter and its base.
+    #[cfg(feature = "train")]
+    Merge(merge::Args),
     /// Continue prompts with a model.
     #[cfg(feature = "train")]
     Generate(generate::Args),
@@ -192,6 +197,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Train(args) => train::run(&args, &mut out),
         #[cfg(feature = "train")]
         Command::Sft(args) => sft::run(&args, &mut out),
+        #[cfg(feature = "train")]
+        Command::Merge(args) => merge::run(&args, &mut out),
         #[cfg(feature = "train")]
         Command::Generate(args) => generate::run(&args, &mut out),
         #[cfg(feature = "train")]

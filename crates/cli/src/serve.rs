@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use scalerl_generate::{CacheAfterExchange, GeneratorOptions};
+use scalerl_model::adapter::Place;
 use scalerl_model::error::LoadError;
 use scalerl_model::folder::Model;
 use scalerl_model::hub;
@@ -32,9 +33,12 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Options of `serve`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Folder of the model, or a name on the Hugging Face hub.
+    /// Folder of the model (or of an adapter), or a name on the Hugging Face hub.
     #[arg(value_name = "MODEL")]
     model: String,
+    /// Base of an adapter, where it is not the one it names.
+    #[arg(long, value_name = "MODEL")]
+    base: Option<String>,
     /// Where to listen; other than loopback needs a key.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8000")]
     address: String,
@@ -132,8 +136,9 @@ fn load(args: &Args) -> Result<Loaded> {
     let bad = |error: LoadError| bad_model(&error);
     let device = args.arithmetic.device()?;
     let folder = hub::resolve(&args.model).map_err(bad)?;
-    let chat = ModelChat::load(&folder).map_err(bad)?;
-    let model = Model::load(&folder, args.arithmetic.kind(device), device).map_err(bad)?;
+    let place = Place::find(&folder, args.base.as_deref()).map_err(bad)?;
+    let chat = ModelChat::load(&place.base).map_err(bad)?;
+    let model = Model::load_at(&place, args.arithmetic.kind(device), device).map_err(bad)?;
     let mut options = GeneratorOptions::of(device);
     // A turn of a conversation does not compute its history again.
     options.keeps_prefixes = true;

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
+use scalerl_model::adapter::AdapterConfig;
 use scalerl_model::sft::{Progress, SftError, SftOptions};
 use scalerl_model::train::AdamWConfig;
 use scalerl_model::{hub, sft};
@@ -15,9 +16,21 @@ use crate::interrupt::Interrupt;
 /// Options of `sft`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Folder of the model to start from, or a name on the Hugging Face hub.
+    /// Folder of the model (or of an adapter) to start from, or a name on the Hugging Face hub.
     #[arg(long)]
     model: String,
+    /// Base of a starting adapter, where it is not the one it names.
+    #[arg(long, value_name = "MODEL")]
+    base: Option<String>,
+    /// Train a LoRA adapter of this rank in place of all weights.
+    #[arg(long, value_name = "RANK")]
+    lora_rank: Option<u32>,
+    /// What the adapter adds is multiplied by this, divided by the rank.
+    #[arg(long, value_name = "ALPHA", default_value_t = 32.0, requires = "lora_rank")]
+    lora_alpha: f64,
+    /// Layers with an adapter, such as q_proj,v_proj; without it all linear layers.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "lora_rank")]
+    lora_layers: Vec<String>,
     /// Start from random weights; the folder needs config.json and a tokenizer only.
     #[arg(long)]
     from_scratch: bool,
@@ -80,6 +93,13 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
         hub::resolve(&args.model).map_err(|error| BadInput::new(&error).hint(error.hint()))?;
     let options = SftOptions {
         model,
+        base: args.base.clone(),
+        adapter: args.lora_rank.map(|rank| AdapterConfig {
+            rank: i64::from(rank),
+            alpha: args.lora_alpha,
+            layers: args.lora_layers.clone(),
+            is_rank_stabilised: false,
+        }),
         is_from_scratch: args.from_scratch,
         train: args.train.clone(),
         validation: args.validation.clone(),
@@ -132,8 +152,12 @@ pub(crate) fn failed(error: SftError) -> anyhow::Error {
 
 fn print(progress: &Progress, out: &mut dyn Write) -> std::io::Result<()> {
     match progress {
-        Progress::Started { examples, too_long, parameters, resumed_at } => {
+        Progress::Started { examples, too_long, parameters, trained, resumed_at } => {
             write!(out, "{examples} examples, {:.1}M parameters", *parameters as f64 / 1e6)?;
+            if let Some(trained) = trained {
+                let share = 100.0 * *trained as f64 / *parameters as f64;
+                write!(out, ", {trained} of an adapter trained ({share:.2} %)")?;
+            }
             if *too_long > 0 {
                 write!(out, ", {too_long} examples left out as too long")?;
             }

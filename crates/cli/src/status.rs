@@ -11,7 +11,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use scalerl_journal::{
-    FleetMember, FleetTable, ForecastReport, JournalError, Reading, RunFolder, Status, Summary,
+    AdapterSize, FleetMember, FleetTable, ForecastReport, JournalError, Reading, RunFolder, Status,
+    Summary,
 };
 use scalerl_recipe::Resolved;
 use serde_json::json;
@@ -117,6 +118,7 @@ struct Standing {
     left: Option<Left>,
     forecast: Option<ForecastReport>,
     recipe: Option<Resolved>,
+    adapter: Option<AdapterSize>,
 }
 
 impl Standing {
@@ -133,6 +135,7 @@ impl Standing {
             left: left.and_then(|recipe| Left::of(&recipe.budget, &summary)),
             forecast: reading.forecasts().last().cloned(),
             recipe,
+            adapter: reading.environment.adapter,
             summary,
         })
     }
@@ -158,6 +161,7 @@ impl Standing {
             "state": state,
             "left": self.left,
             "forecast": self.forecast,
+            "adapter": self.adapter,
         })
     }
 
@@ -186,6 +190,9 @@ impl Standing {
         let (summary, run) = (&self.summary, args.run.display());
         let (step, rate, state) = (self.step(), self.pass_rate(), self.state());
         writeln!(out, "{}  step {step}  pass rate {rate}  {state}", summary.run)?;
+        if let Some(size) = &self.adapter {
+            writeln!(out, "trains     {size}")?;
+        }
         if state == "killed" {
             writeln!(out, "go on      scalerl train --resume {run}")?;
         }

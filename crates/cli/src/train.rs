@@ -141,7 +141,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     if let Some(target) = args.from {
         back::go_back(destination.path(), target)?;
     }
-    let folder = destination.enter(&recipe, &environment(device, provenance))?;
+    let folder = destination
+        .enter(&recipe, &environment(device, provenance, policy.adapter_size(&recipe)?))?;
     material::record(&kept, &record)?;
     policy.record(folder.path())?;
     if args.resume.is_none() {

@@ -244,19 +244,19 @@ impl Generator {
         gone.into_iter().map(|sequence| sequence.finish(Finish::Cancelled)).collect()
     }
 
-    /// Takes new weights, in the order of the model's layout. The next token follows them.
+    /// Takes new weights, those of the model that are trained, in their order. The next token follows them.
     pub fn exchange(
         &mut self,
         parameters: &[Tensor],
         version: u64,
         cache: CacheAfterExchange,
     ) -> Result<(), GenerateError> {
-        let (given, expected) = (parameters.len(), self.model.parameters.len());
+        let (given, expected) = (parameters.len(), self.model.trained().len());
         if given != expected {
             return Err(GenerateError::WrongWeights { given, expected });
         }
         for ((known, ours), given) in
-            self.model.layout.iter().zip(&self.model.parameters).zip(parameters)
+            self.model.trained_layout().iter().zip(self.model.trained()).zip(parameters)
         {
             if ours.size() != given.size() {
                 let (given, expected) = (given.size(), ours.size());
@@ -270,11 +270,15 @@ impl Generator {
         let _guard = tch::no_grad_guard();
         // What the old weights have begun is taken back: its tokens would come too late.
         self.drop_ahead()?;
-        shim::copy_each(&self.model.parameters, parameters)?;
-        self.head = head_of(&self.model, self.options.head)?;
-        // The exact head is a float32 copy of its own, at a new address.
-        if let Some(cuda) = self.cuda.as_mut().filter(|_| self.options.head == HeadMode::Exact) {
-            cuda.graphs.clear();
+        shim::copy_each(self.model.trained(), parameters)?;
+        // An adapter's base has its head for good.
+        if self.model.adapter.is_none() {
+            self.head = head_of(&self.model, self.options.head)?;
+            // The exact head is a float32 copy of its own, at a new address.
+            if let Some(cuda) = self.cuda.as_mut().filter(|_| self.options.head == HeadMode::Exact)
+            {
+                cuda.graphs.clear();
+            }
         }
         self.version = version;
         self.scheduler.weights_changed(cache == CacheAfterExchange::Recompute);

@@ -64,6 +64,27 @@ pub struct Environment {
     /// each other.
     #[serde(flatten)]
     pub provenance: Provenance,
+    /// What is trained, where it is not the whole model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<AdapterSize>,
+}
+
+/// How much of a model an adapter is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdapterSize {
+    /// Of its matrices.
+    pub rank: u64,
+    /// Numbers that are trained.
+    pub trained: u64,
+    /// Numbers of the frozen model.
+    pub parameters: u64,
+}
+
+impl std::fmt::Display for AdapterSize {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let share = 100.0 * self.trained as f64 / self.parameters.max(1) as f64;
+        write!(f, "LoRA rank {}, {} trained parameters ({share:.2} %)", self.rank, self.trained)
+    }
 }
 
 /// How often, and how long apart, a lock is asked for before it is another's.

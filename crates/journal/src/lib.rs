@@ -48,7 +48,7 @@ pub use event::{
     StopReason, What,
 };
 pub use fleet::{FleetChange, FleetMember, FleetState, FleetTable};
-pub use folder::{Environment, RunFolder};
+pub use folder::{AdapterSize, Environment, RunFolder};
 pub use history::History;
 pub use ledger::{Ledger, RoleSeconds};
 pub use library::{Added, Library, is_library};

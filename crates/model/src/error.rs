@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use tch::TchError;
 use thiserror::Error;
 
+use crate::adapter::AdapterError;
+
 /// Why a model, its tokenizer or its template could not be loaded or saved.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -54,6 +56,11 @@ pub enum LoadError {
     Tokenizer { path: PathBuf, problem: String },
     #[error("the chat template of {}: {problem}", path.display())]
     Template { path: PathBuf, problem: String },
+    /// Not PEFT's folder of a LoRA adapter, or one that asks for more than we can.
+    #[error("{}: {problem}", path.display())]
+    NotAnAdapter { path: PathBuf, problem: String },
+    #[error(transparent)]
+    Adapter(#[from] AdapterError),
     #[error("libtorch: {0}")]
     Torch(#[from] TchError),
 }
@@ -93,6 +100,10 @@ impl LoadError {
                 "it is in chat_template.jinja or tokenizer_config.json: mend it, or take it again \
                  from where the model came"
             }
+            Self::NotAnAdapter { .. } => {
+                "docs/adapters.md says which of PEFT's folders are read; merge others with PEFT itself"
+            }
+            Self::Adapter(error) => error.hint(),
             _ => "check the file, or take the model folder again from where it came",
         }
     }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use tch::{Device, Kind, TchError, Tensor};
 
+use crate::adapter::{self, Adapter, Place};
 use crate::config::ModelConfig;
 use crate::error::LoadError;
 use crate::layout::{Parameter, Start, layout};
@@ -21,17 +22,31 @@ pub struct Model {
     /// In the order of `layout`.
     pub parameters: Vec<Tensor>,
     pub network: Network,
-    /// The folder whose tokenizer belongs to this model.
+    /// The folder whose tokenizer belongs to this model: the base's where it has an adapter.
     pub folder: Option<PathBuf>,
+    /// On the parameters, which are frozen then.
+    pub adapter: Option<Adapter>,
 }
 
 impl Model {
-    /// Reads a folder with config.json and safetensors.
+    /// Reads a folder with config.json and safetensors, or PEFT's folder of an adapter and its base's.
     pub fn load(folder: &Path, kind: Kind, device: Device) -> Result<Self, LoadError> {
-        device::open();
         if !folder.is_dir() {
             return Err(LoadError::NoFolder { name: folder.display().to_string() });
         }
+        Self::load_at(&Place::find(folder, None)?, kind, device)
+    }
+
+    /// As [`Model::load`], from folders that were found.
+    pub fn load_at(place: &Place, kind: Kind, device: Device) -> Result<Self, LoadError> {
+        let base = Self::load_base(&place.base, kind, device)?;
+        let Some(folder) = &place.adapter else { return Ok(base) };
+        let adapter = Adapter::load(folder, &base)?;
+        Ok(base.adapted(adapter)?)
+    }
+
+    fn load_base(folder: &Path, kind: Kind, device: Device) -> Result<Self, LoadError> {
+        device::open();
         let config = ModelConfig::load(&folder.join("config.json"))?;
         memory::check(&config, kind, device)?;
         let table = layout(&config);
@@ -41,9 +56,10 @@ impl Model {
 
     /// Whether [`Model::load`] would find all it needs: every file, every tensor in its shape. Reads no
     /// weights.
-    pub fn check(folder: &Path) -> Result<(), LoadError> {
-        let config = ModelConfig::load(&folder.join("config.json"))?;
-        WeightFiles::open(folder)?.check(&layout(&config))
+    pub fn check(place: &Place) -> Result<(), LoadError> {
+        let config = ModelConfig::load(&place.base.join("config.json"))?;
+        WeightFiles::open(&place.base)?.check(&layout(&config))?;
+        place.adapter.as_ref().map_or(Ok(()), |folder| Adapter::check(folder, &config).map(drop))
     }
 
     /// A random model. The same seed gives the same numbers on every device: each parameter has a
@@ -85,12 +101,16 @@ impl Model {
         folder: Option<PathBuf>,
     ) -> Result<Self, TchError> {
         let layout = layout(&config);
-        let network = Network::new(&config, &layout, &parameters)?;
-        Ok(Self { config, layout, parameters, network, folder })
+        let network = Network::new(&config, (&layout, &parameters), None)?;
+        Ok(Self { config, layout, parameters, network, folder, adapter: None })
     }
 
-    /// Writes a folder that transformers and vLLM load, with the tokenizer this model came with.
+    /// Writes a folder that transformers and vLLM load, with the tokenizer this model came with; PEFT's
+    /// folder where the model has an adapter.
     pub fn save(&self, folder: &Path, kind: SaveKind) -> Result<(), LoadError> {
+        if let Some(adapter) = &self.adapter {
+            return adapter::save(self, adapter, folder);
+        }
         let model = ModelToSave {
             config: &self.config,
             parameters: &self.parameters,

@@ -120,14 +120,15 @@ impl Head {
         join(&parts, hidden_md.device())
     }
 
-    /// Adds the head's gradient into `grad_vd` (float32) and returns that of the hidden states.
+    /// Adds the head's gradient into `grad_vd` (float32), where the head learns, and returns that of
+    /// the hidden states.
     pub fn backward(
         &self,
         hidden_md: &Tensor,
         targets_m: &Tensor,
         scores: &TokenScores,
         gradients: &TokenGradients,
-        grad_vd: &mut Tensor,
+        mut grad_vd: Option<&mut Tensor>,
     ) -> Result<Tensor, TchError> {
         let _guard = tch::no_grad_guard();
         let mut d_hidden = Vec::new();
@@ -140,7 +141,11 @@ impl Head {
                 entropy: gradients.entropy.as_ref().map(|g| cut(g, &chunk)).transpose()?,
             };
             rows.differentiate(&lse, &entropy, &gradients)?;
-            d_hidden.push(self.product.backward(&rows.into_logits(), &hidden, grad_vd)?);
+            d_hidden.push(self.product.backward(
+                &rows.into_logits(),
+                &hidden,
+                grad_vd.as_deref_mut(),
+            )?);
         }
         concatenate(&d_hidden, hidden_md)
     }
@@ -151,7 +156,7 @@ impl Head {
         &self,
         hidden_md: &Tensor,
         targets_m: &Tensor,
-        grad_vd: &mut Tensor,
+        mut grad_vd: Option<&mut Tensor>,
         mut gradient_of: impl FnMut(Range<i64>, &TokenScores) -> Result<TokenGradients, TchError>,
     ) -> Result<(TokenScores, Tensor), TchError> {
         let _guard = tch::no_grad_guard();
@@ -162,7 +167,11 @@ impl Head {
             let scores = rows.score()?;
             let gradients = gradient_of(chunk, &scores)?;
             rows.differentiate(&scores.lse, &scores.entropy, &gradients)?;
-            d_hidden.push(self.product.backward(&rows.into_logits(), &hidden, grad_vd)?);
+            d_hidden.push(self.product.backward(
+                &rows.into_logits(),
+                &hidden,
+                grad_vd.as_deref_mut(),
+            )?);
             parts.push(scores);
         }
         Ok((join(&parts, hidden_md.device())?, concatenate(&d_hidden, hidden_md)?))

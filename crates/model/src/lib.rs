@@ -3,11 +3,12 @@
 //! In reading order: a folder (`folder.rs`) holds a config (`config.rs`, read by its family in
 //! `families`), weights (`weights.rs`, cut up as `layout.rs` says), a tokenizer and a chat template.
 //! `network` runs packed sequences forward; `head.rs` turns hidden states into log-probs without ever holding all logits; `train`
-//! takes optimizer steps. `sft` is the trainer for supervised fine-tuning.
+//! takes optimizer steps, over all parameters or over an `adapter`'s. `sft` is the trainer for supervised fine-tuning.
 //!
 //! Not here: libtorch itself and CUDA (`torch`), decoding (`generate`), RL losses (they hand in a gradient
 //! per token), anything asynchronous.
 
+pub mod adapter;
 pub mod bench;
 mod calendar;
 pub mod config;
@@ -25,6 +26,7 @@ pub mod network;
 pub mod packed;
 pub mod save;
 pub mod sft;
+mod split_mix;
 pub mod template;
 pub mod tensor_file;
 pub mod tokenizer;

@@ -9,6 +9,7 @@ mod attention;
 mod experts;
 mod layer;
 mod norm;
+mod projection;
 mod rotary;
 
 use tch::{Device, Kind, TchError, Tensor};
@@ -18,8 +19,10 @@ pub use experts::ExpertLoad;
 pub use layer::{Context, Multiply, TorchProducts};
 use layer::{FeedForwardWeights, Layer};
 use norm::Norm;
+use projection::Named;
 pub use rotary::Rotary;
 
+use crate::adapter::Adapter;
 use crate::config::{ModelConfig, RotaryConfig, Span};
 use crate::layout::Parameter;
 use crate::packed::Packed;
@@ -65,28 +68,29 @@ pub struct ForwardPass {
 }
 
 impl Network {
-    /// Builds the network over parameters that follow the `layout` of the config.
+    /// Builds the network over parameters that follow the `layout` of the config, and over an adapter's.
     pub fn new(
         config: &ModelConfig,
-        layout: &[Parameter],
-        parameters: &[Tensor],
+        (layout, parameters): (&[Parameter], &[Tensor]),
+        adapter: Option<&Adapter>,
     ) -> Result<Self, TchError> {
         assert_eq!(layout.len(), parameters.len(), "parameters do not follow the layout");
         let weight = |name: &str| {
             let place = layout.iter().position(|parameter| parameter.name == name)?;
             Some(parameters[place].shallow_clone())
         };
-        let need = |name: &str| weight(name).expect("layout lists embedding and norm");
-        let embedding = need("embedding");
+        let low_rank = |name: &str| adapter.and_then(|adapter| adapter.on(name));
+        let named = Named { weight: &weight, adapter: &low_rank };
+        let embedding = named.need("embedding");
         let device = embedding.device();
         let rotations = rotations(config);
         Ok(Self {
             head: weight("head").unwrap_or_else(|| embedding.shallow_clone()),
             layers: (0..config.layers.len())
-                .map(|index| Layer::new(config, index, &rotations, &weight))
+                .map(|index| Layer::new(config, index, &rotations, &named))
                 .collect(),
             norm: Norm {
-                weight: need("norm"),
+                weight: named.need("norm"),
                 epsilon: config.norm_epsilon,
                 kind: config.norm_weight,
             },
@@ -126,11 +130,11 @@ impl Network {
         let mut qkv = Vec::new();
         let (mut output, mut gate_up, mut down) = (Vec::new(), Vec::new(), Vec::new());
         for layer in &self.layers {
-            qkv.push((&layer.qkv, layer.qkv_bias.as_ref()));
-            output.push((&layer.output, layer.output_bias.as_ref()));
+            qkv.push(layer.qkv.matrix());
+            output.push(layer.output.matrix());
             if let FeedForwardWeights::Dense(mlp) = &layer.feed_forward {
-                gate_up.push((&mlp.gate_up, mlp.gate_up_bias.as_ref()));
-                down.push((&mlp.down, mlp.down_bias.as_ref()));
+                gate_up.push(mlp.gate_up.matrix());
+                down.push(mlp.down.matrix());
             }
         }
         let all = [("qkv", qkv), ("output", output), ("gate and up", gate_up), ("down", down)];
@@ -201,7 +205,7 @@ impl Network {
         Ok(ForwardPass { hidden_nd, loads, kept, last })
     }
 
-    /// Adds the gradients of every parameter but the head, given the gradient of the hidden states.
+    /// Adds the gradients of every trained parameter but the head, given the gradient of the hidden states.
     pub fn backward(
         &self,
         pass: ForwardPass,
@@ -224,6 +228,9 @@ impl Network {
             let (output, _) = layer.forward(&input, &context)?;
             shim::backward(&[&output], &[&grad])?;
             grad = shim::take_grad(&input)?.expect("a layer passes a gradient on");
+        }
+        if !self.embedding.requires_grad() {
+            return Ok(());
         }
         shim::backward(&[&self.embed(&packed.tokens)?], &[&grad])
     }

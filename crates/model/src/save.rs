@@ -69,6 +69,18 @@ pub fn save_model_in_shards(
     folder: &Path,
     shard_bytes: usize,
 ) -> Result<(), LoadError> {
+    in_new_folder(folder, |work| {
+        write_config(model, work)?;
+        write_weights(model, work, shard_bytes)?;
+        model.companions.map_or(Ok(()), |from| copy_companions(from, work))
+    })
+}
+
+/// Has a folder filled under another name and puts it in the place of one that may be there.
+pub(crate) fn in_new_folder(
+    folder: &Path,
+    fill: impl FnOnce(&Path) -> Result<(), LoadError>,
+) -> Result<(), LoadError> {
     let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
     std::fs::create_dir_all(parent).map_err(LoadError::io(parent))?;
@@ -79,11 +91,7 @@ pub fn save_model_in_shards(
         .permissions(permissions)
         .tempdir_in(parent)
         .map_err(LoadError::io(parent))?;
-    write_config(model, work.path())?;
-    write_weights(model, work.path(), shard_bytes)?;
-    if let Some(from) = model.companions {
-        copy_companions(from, work.path())?;
-    }
+    fill(work.path())?;
     replace_folder(&work.keep(), folder)
 }
 
@@ -165,7 +173,11 @@ fn write_shard(
 }
 
 /// The part of a parameter that one tensor of the file holds.
-fn cut(parameter: &Parameter, tensor: &Tensor, part: usize) -> Result<Tensor, LoadError> {
+pub(crate) fn cut(
+    parameter: &Parameter,
+    tensor: &Tensor,
+    part: usize,
+) -> Result<Tensor, LoadError> {
     let source = &parameter.sources[part];
     let tensor = tensor.f_detach()?;
     if source.is_transposed {
@@ -182,7 +194,7 @@ fn cut(parameter: &Parameter, tensor: &Tensor, part: usize) -> Result<Tensor, Lo
     Ok(flat.f_narrow(0, before, source.shape[0])?)
 }
 
-fn copy_companions(from: &Path, to: &Path) -> Result<(), LoadError> {
+pub(crate) fn copy_companions(from: &Path, to: &Path) -> Result<(), LoadError> {
     for name in COMPANIONS {
         let source = from.join(name);
         if source.is_file() {

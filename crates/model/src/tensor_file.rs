@@ -1,5 +1,6 @@
 //! One safetensors file, written and read whole. Used by model folders and checkpoints alike.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 
@@ -8,6 +9,7 @@ use safetensors::{Dtype, SafeTensorError, SafeTensors, serialize_to_file};
 use tch::{Device, Kind, Tensor};
 
 use crate::error::LoadError;
+use crate::weights::map;
 
 pub(crate) fn kind_of(dtype: Dtype) -> Option<Kind> {
     Some(match dtype {
@@ -33,6 +35,15 @@ fn dtype_of(kind: Kind) -> Dtype {
 
 /// Writes named tensors and waits until they are on the disk.
 pub fn write_tensors(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), LoadError> {
+    write_tensors_about(path, tensors, [])
+}
+
+/// As [`write_tensors`], with words about them in the file's metadata.
+pub(crate) fn write_tensors_about<const N: usize>(
+    path: &Path,
+    tensors: &[(String, Tensor)],
+    about: [(String, String); N],
+) -> Result<(), LoadError> {
     let mut data = Vec::with_capacity(tensors.len());
     for (_, tensor) in tensors {
         let tensor = tensor.f_to_device(Device::Cpu)?.f_contiguous()?;
@@ -47,9 +58,17 @@ pub fn write_tensors(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), Lo
         views.push((name, view.map_err(|error| broken(path, error))?));
     }
     // Transformers asks for this key before it reads a file.
-    let about = [("format".to_owned(), "pt".to_owned())].into();
+    let format = ("format".to_owned(), "pt".to_owned());
+    let about = about.into_iter().chain([format]).collect();
     serialize_to_file(views, Some(about), path).map_err(|error| broken(path, error))?;
     File::open(path).and_then(|file| file.sync_all()).map_err(LoadError::io(path))
+}
+
+/// The words in a file's metadata.
+pub(crate) fn read_about(path: &Path) -> Result<HashMap<String, String>, LoadError> {
+    let mapped = map(path)?;
+    let (_, header) = SafeTensors::read_metadata(&mapped).map_err(|error| broken(path, error))?;
+    Ok(header.metadata().clone().unwrap_or_default())
 }
 
 /// Reads every tensor of a file, by name.

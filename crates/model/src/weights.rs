@@ -3,7 +3,7 @@
 //! Files are memory-mapped and read one tensor at a time, so a model needs its own size in memory
 //! and no more. Not here: writing (`save.rs`).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
@@ -41,6 +41,21 @@ impl WeightFiles {
             return Err(LoadError::NoWeights { path: folder.to_path_buf() });
         }
         Ok(opened)
+    }
+
+    /// Opens one file of any name.
+    pub(crate) fn open_one(path: &Path) -> Result<Self, LoadError> {
+        let folder = path.parent().unwrap_or(Path::new(".")).to_path_buf();
+        Ok(Self { folder, files: vec![(path.to_path_buf(), map(path)?)], shards: None })
+    }
+
+    /// The first tensor that is none of the parameters'.
+    pub(crate) fn other_than(&self, parameters: &[Parameter]) -> Result<Option<String>, LoadError> {
+        let known: HashSet<&str> =
+            parameters.iter().flat_map(|p| &p.sources).map(|s| s.tensor.as_str()).collect();
+        let parsed = self.parse()?;
+        let mut names = parsed.iter().flat_map(SafeTensors::names);
+        Ok(names.find(|name| !known.contains(*name)).map(ToString::to_string))
     }
 
     fn open_shards(&mut self, index: &Path) -> Result<(), LoadError> {

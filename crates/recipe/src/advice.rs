@@ -1,6 +1,6 @@
 //! What is allowed and seldom meant: said before a run starts, refused by nobody.
 
-use crate::{AnswerForm, DataSource, PromptTemplate, Recipe};
+use crate::{Adapter, AnswerForm, DataSource, PromptTemplate, Recipe};
 
 /// A remark on a recipe.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +16,12 @@ pub struct Advice {
 impl Recipe {
     /// What the author of a recipe may have overlooked.
     pub fn advice(&self) -> Vec<Advice> {
-        let looks = [box_without_end, text_without_end, warm_up_longer_than_the_budget];
+        let looks = [
+            box_without_end,
+            text_without_end,
+            warm_up_longer_than_the_budget,
+            rate_of_all_weights,
+        ];
         looks.iter().filter_map(|look| look(self)).collect()
     }
 }
@@ -74,6 +79,20 @@ fn warm_up_longer_than_the_budget(recipe: &Recipe) -> Option<Advice> {
     })
 }
 
+/// The default rate is the paper's, for all weights.
+fn rate_of_all_weights(recipe: &Recipe) -> Option<Advice> {
+    let usual = Recipe::default().optimizer.lr;
+    let is_usual = recipe.optimizer.lr <= usual;
+    (is_usual && recipe.adapter != Adapter::None).then(|| Advice {
+        key: "optimizer.lr",
+        remark: format!(
+            "{:e} is a rate for all weights, and LoRA learns little at it",
+            recipe.optimizer.lr
+        ),
+        remedy: "start with about ten times the rate of full training (docs/adapters.md)",
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,6 +119,12 @@ mod tests {
                      [task]\nprompt = \"plain\"\n";
         assert_eq!(keys(plain), ["format.answer"]);
         assert!(keys(&format!("{plain}[sampling]\nstop = [\"\\n\\n\"]\n")).is_empty());
+    }
+
+    #[test]
+    fn a_rate_of_full_training_is_remarked_on() {
+        assert_eq!(keys("adapter.type = \"lora\""), ["optimizer.lr"]);
+        assert!(keys("adapter = \"lora\"\noptimizer.lr = 1e-5").is_empty());
     }
 
     #[test]

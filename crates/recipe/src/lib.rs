@@ -36,6 +36,7 @@ pub use free_table::FreeTable;
 pub use load::{Override, Resolved, Source};
 pub use reference::reference_page;
 pub use sections::{
+    adapter::Adapter,
     budget::{Axis, Budget},
     cluster::Cluster,
     episode::{EnvironmentChoice, Episode},
@@ -68,6 +69,8 @@ section! {
         seed: u64 = 0;
         /// The policy.
         model: Model = Model::default();
+        /// All weights, or an adapter.
+        adapter: Adapter = Adapter::default();
         /// The problems and their judge.
         task: Task = Task::default();
         /// Supervised steps before RL.

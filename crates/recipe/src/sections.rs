@@ -3,6 +3,7 @@
 //! A number that decides what is made, started or waited for has an upper limit: far above what
 //! anybody means, and below what would end the process instead of with an error.
 
+pub mod adapter;
 pub mod budget;
 pub mod cluster;
 pub mod episode;

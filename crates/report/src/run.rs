@@ -122,6 +122,7 @@ fn about(story: &Story) -> Vec<(String, String)> {
     let commit = environment.commit.as_deref().unwrap_or("not recorded");
     let mut pairs = vec![
         ("model", model),
+        ("trained", environment.adapter.map(|size| size.to_string()).unwrap_or_default()),
         ("program", format!("scalerl {}, commit {commit}", environment.scalerl)),
         ("devices", environment.devices.join(", ")),
         ("machine", environment.machine.clone()),

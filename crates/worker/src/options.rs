@@ -1,13 +1,16 @@
 //! A recipe's choices in the words of the learner and of the generator.
 
 use scalerl_generate::{CacheAfterExchange, GeneratorOptions};
+use scalerl_model::adapter::AdapterConfig;
 use scalerl_model::config::ModelConfig;
 use scalerl_model::head::{HeadMode, HeadOptions};
 use scalerl_model::network::Activations;
 use scalerl_model::train::{AdamWConfig, ComputeKind, LearnerOptions};
-use scalerl_recipe::{Compute, HeadPrecision, KvAfterUpdate, OffPolicy, Optimizer, Recipe};
+use scalerl_recipe::{
+    Adapter, Compute, HeadPrecision, KvAfterUpdate, OffPolicy, Optimizer, Recipe,
+};
 use scalerl_torch::shim;
-use tch::Device;
+use tch::{Device, Kind};
 
 /// Share of a GPU's free memory for keys and values: the rest is for a trainer beside it.
 const CUDA_CACHE_SHARE: f64 = 0.4;
@@ -16,6 +19,25 @@ const CPU_CACHE_BYTES: u64 = 1 << 30;
 /// Most sequences written at once. Beyond these a step takes longer in proportion: on an H200
 /// attention's reads outweigh the weights', on a CPU the products do much sooner.
 const MOST_RUNNING: (u64, u64) = (1024, 256);
+
+/// The adapter that the recipe trains; `None` where it trains all weights.
+pub fn adapter_config(recipe: &Recipe) -> Option<AdapterConfig> {
+    let Adapter::Lora { rank, alpha, layers } = &recipe.adapter else { return None };
+    Some(AdapterConfig {
+        rank: i64::from(*rank),
+        alpha: *alpha,
+        layers: layers.clone(),
+        is_rank_stabilised: false,
+    })
+}
+
+/// The kind in which the recipe's layers compute on a device.
+pub fn compute_kind(recipe: &Recipe, device: Device) -> Kind {
+    match learner_options(recipe, device).compute {
+        ComputeKind::BFloat16 => Kind::BFloat16,
+        ComputeKind::Float32 => Kind::Float,
+    }
+}
 
 /// How the recipe's model is trained on a device.
 pub fn learner_options(recipe: &Recipe, device: Device) -> LearnerOptions {

@@ -179,7 +179,13 @@ impl Policy {
                 forward_flops(config, SequenceSize { tokens, scored })
             })
             .sum();
-        forward * if self.reference.is_some() { 4.0 } else { 3.0 }
+        let reference = if self.reference.is_some() { 1.0 } else { 0.0 };
+        let Some(adapter) = &self.learner.model.adapter else {
+            return forward * (3.0 + reference);
+        };
+        // Frozen weights have no gradients of their own; the adapter's numbers have all three passes.
+        let tokens: f64 = sequences.iter().map(|sequence| length(sequence) as f64).sum();
+        forward * (2.0 + reference) + 3.0 * 2.0 * adapter.parameter_count() as f64 * tokens
     }
 }
 
@@ -191,11 +197,14 @@ fn merge(total: &mut Option<Tally>, tally: Tally) -> Result<(), TchError> {
     Ok(())
 }
 
-/// A copy that no step touches, in the kind the network computes in.
+/// The model as it is now, which no step touches, in the kind the network computes in. A base with a
+/// fresh adapter is frozen already; one that came with an adapter needs a copy of that alone.
 fn frozen(model: &Model) -> Result<Model, TchError> {
-    let copies = model.parameters.iter().map(Tensor::f_detach_copy);
-    let copies = copies.collect::<Result<Vec<_>, _>>()?;
-    Model::over(model.config.clone(), copies, model.folder.clone())
+    if model.adapter.as_ref().is_some_and(|adapter| adapter.is_fresh) {
+        return model.base();
+    }
+    let copies = model.trained().iter().map(Tensor::f_detach_copy);
+    model.with_trained(copies.collect::<Result<Vec<_>, _>>()?)
 }
 
 pub(crate) fn device_error(version: PolicyVersion, error: &TchError) -> TrainerError {
@@ -218,5 +227,30 @@ pub(crate) fn step_error(version: PolicyVersion, error: &StepError) -> TrainerEr
         StepError::Torch(error) => device_error(version, error),
         StepError::Collective(error) => TrainerError::RankLost { reason: error.to_string() },
         other => TrainerError::BadBatch { version, reason: other.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use scalerl_model::adapter;
+    use scalerl_model::bench::Shape;
+    use tch::Device;
+
+    use super::*;
+    use crate::options::adapter_config;
+
+    #[test]
+    fn the_reference_of_an_adapter_is_its_base_and_has_no_memory_of_its_own() {
+        let shape =
+            Shape { layers: 1, width: 8, heads: 2, kv_heads: 1, feed_forward: 16, vocabulary: 32 };
+        let model = Model::random(shape.config().unwrap(), 1, Kind::Float, Device::Cpu).unwrap();
+        let mut recipe = Recipe::default();
+        recipe.adapter = scalerl_recipe::Adapter::Lora { rank: 2, alpha: 2.0, layers: Vec::new() };
+        let adapted = adapter::start(model, None, adapter_config(&recipe), 1).unwrap();
+        let reference = frozen(&adapted).unwrap();
+        assert!(reference.adapter.is_none());
+        for (own, shared) in adapted.parameters.iter().zip(&reference.parameters) {
+            assert_eq!(own.data_ptr(), shared.data_ptr());
+        }
     }
 }

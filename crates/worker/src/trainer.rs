@@ -39,7 +39,7 @@ pub struct LocalTrainer {
 }
 
 impl LocalTrainer {
-    /// Takes a model loaded in float32 on the device to train on; version 0.
+    /// Takes a model as `Learner::new` does, on the device to train on; version 0.
     pub fn try_new(
         recipe: &Recipe,
         model: Model,
@@ -69,7 +69,7 @@ impl LocalTrainer {
         &self.policy.learner.model
     }
 
-    /// The float32 weights, for a finished model's folder.
+    /// The float32 weights that are trained.
     pub fn masters(&self) -> &[Tensor] {
         self.policy.learner.masters()
     }
@@ -101,7 +101,7 @@ impl Trainer for LocalTrainer {
 
     fn publish(&mut self) -> Result<WeightHandle, TrainerError> {
         let version = self.version();
-        let published = self.weight_store.publish(version, &self.model().parameters);
+        let published = self.weight_store.publish(version, self.model().trained());
         published.map_err(|error| device_error(version, &error))
     }
 

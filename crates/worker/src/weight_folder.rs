@@ -19,6 +19,7 @@ use scalerl_model::save::{ModelToSave, SaveKind, save_model};
 use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, Trainer, TrainerError, WeightHandle};
 use tch::Kind;
 
+use crate::policy::device_error;
 use crate::trainer::{LocalTrainer, file_error, storage};
 
 /// A folder on storage that trainer and servers share.
@@ -53,7 +54,7 @@ impl WeightFolder {
         Ok(Self { path: path.clone(), published: 0, kept: Vec::new(), _lock: lock })
     }
 
-    /// Writes the model's weights as they are and makes them the newest.
+    /// Writes the model's weights as they are, an adapter in them, and makes them the newest.
     pub fn publish(
         &mut self,
         version: PolicyVersion,
@@ -62,9 +63,12 @@ impl WeightFolder {
         self.published += 1;
         let folder = self.path.join(format!("v{:08}-{}", version.0, self.published));
         let kind = model.parameters.first().map(tch::Tensor::kind);
+        // Servers hold whole weights: an adapter goes to them merged.
+        let merged = model.merged_parameters();
+        let merged = merged.map_err(|error| device_error(version, &error))?;
         let model = ModelToSave {
             config: &model.config,
-            parameters: &model.parameters,
+            parameters: &merged,
             kind: if kind == Some(Kind::BFloat16) { SaveKind::BFloat16 } else { SaveKind::Float32 },
             companions: model.folder.as_deref(),
         };

@@ -14,12 +14,12 @@ use scalerl_torch::shim;
 use tch::{Device, Kind, TchError, Tensor};
 use thiserror::Error;
 
-/// Weights of one version: detached, in the order of the model's layout.
+/// Weights of one version: detached, those that are trained, in their order.
 #[derive(Debug)]
 pub struct Weights {
     /// The policy these weights are.
     pub version: PolicyVersion,
-    /// `Model::over` makes a model of them without copying.
+    /// `Model::with_trained` makes a model of them without copying.
     pub parameters: Vec<Tensor>,
     /// Counted by the store: alone in it means free.
     lease: Arc<()>,
@@ -49,7 +49,7 @@ pub struct Form {
 }
 
 impl Form {
-    /// The form of a model's parameters, which are all of one kind and on one device.
+    /// The form of a model's trained weights, which are all of one kind and on one device.
     pub fn of(parameters: &[Tensor]) -> Self {
         let first = parameters.first().expect("a model has parameters");
         Self {

@@ -10,10 +10,10 @@ mod batches;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use batches::{batch, model, model_of, recipe};
+use batches::{batch, model, model_of, recipe, trained_as};
 use rustix::process::{Pid, Signal, kill_process};
 use scalerl_model::folder::Model;
-use scalerl_recipe::{Compute, Kl, RatioGrain, Recipe, Surrogate};
+use scalerl_recipe::{Adapter, Compute, Kl, RatioGrain, Recipe, Surrogate};
 use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, Trainer, TrainerError};
 use scalerl_torch::device;
 use scalerl_worker::ranks::{Deadlines, Launch, RankedTrainer, StoreHost, Team, follow};
@@ -22,7 +22,9 @@ use tch::{Device, Kind, Tensor};
 
 /// float32 gradients added in another order; the optimizer's quotient keeps their relative error.
 const FLOAT_SUMS: f64 = 1e-5;
-const VARIANTS: [&str; 3] = ["cispo", "gspo", "all-terms"];
+const VARIANTS: [&str; 4] = ["cispo", "gspo", "all-terms", "lora"];
+/// Of losses: they are sums in float64.
+const LOSSES: f64 = 1e-6;
 
 fn variant(name: &str) -> Recipe {
     let mut recipe = recipe();
@@ -33,6 +35,10 @@ fn variant(name: &str) -> Recipe {
             recipe.objective.surrogate = Surrogate::Clip { low: 0.003, high: 0.005 };
             recipe.objective.ratio = RatioGrain::Sequence;
         }
+        "lora" => {
+            recipe.adapter = Adapter::Lora { rank: 4, alpha: 8.0, layers: Vec::new() };
+            recipe.objective.kl = Kl::K3 { coefficient: 0.1 };
+        }
         "bf16" => recipe.model.compute = Compute::Bf16,
         "all-terms" => {
             recipe.objective.kl = Kl::K3 { coefficient: 0.1 };
@@ -41,6 +47,11 @@ fn variant(name: &str) -> Recipe {
         _ => {}
     }
     recipe
+}
+
+/// The model of a seed as the variant trains it.
+fn start(name: &str, seed: i64) -> Model {
+    trained_as(&variant(name), model(seed))
 }
 
 fn deadlines(operation: Duration) -> Deadlines {
@@ -100,7 +111,7 @@ impl Crew {
         let launch = launch(0, size, port);
         let team = Team::join(&launch, Device::Cpu, deadlines(operation)).unwrap();
         let trainer =
-            RankedTrainer::lead(&variant(name), model(1), team, WeightStore::new()).unwrap();
+            RankedTrainer::lead(&variant(name), start(name, 1), team, WeightStore::new()).unwrap();
         Self { trainer: Some(trainer), others }
     }
 
@@ -146,11 +157,12 @@ fn a_rank_that_another_test_has_started() {
         }
     }
     // Another model than rank 0's: its weights must be the ones that count.
-    follow(&recipe, model(100 + launch.rank as i64), team).unwrap();
+    let model = trained_as(&recipe, model(100 + launch.rank as i64));
+    follow(&recipe, model, team).unwrap();
 }
 
 fn local(name: &str) -> LocalTrainer {
-    LocalTrainer::try_new(&variant(name), model(1), WeightStore::new()).unwrap()
+    LocalTrainer::try_new(&variant(name), start(name, 1), WeightStore::new()).unwrap()
 }
 
 /// Batches recorded by other models, so that ratios are not 1.
@@ -207,12 +219,14 @@ fn one_two_and_three_ranks_give_the_numbers_of_one_process() {
             for (batch, expected) in batches.iter().zip(&expected) {
                 let found = crew.trainer().step(batch).unwrap();
                 assert_same_report(&found, expected);
+                let apart = (found.loss - expected.loss).abs();
+                assert!(apart <= LOSSES * expected.loss.abs(), "{name} {size}: {apart:e}");
             }
             let masters = crew.trainer().gather_masters().unwrap();
             let apart = distance(&masters, alone.masters());
             println!("{name}, {size} ranks: weights moved by {moved:.1e}, apart by {apart:.1e}");
             assert!(apart <= FLOAT_SUMS && apart <= 1e-3 * moved, "{name} {size}: {apart} {moved}");
-            assert!(crew.trainer().model().parameters[0].equal(&masters[0]), "what generators get");
+            assert!(crew.trainer().model().trained()[0].equal(&masters[0]), "what generators get");
             crew.end();
         }
     }

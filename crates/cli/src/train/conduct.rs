@@ -14,16 +14,17 @@ use scalerl_engine::{
 use scalerl_environment::{Chat, Environments, Surroundings};
 use scalerl_journal::{FleetChange, RunFolder};
 use scalerl_model::folder::Model;
-use scalerl_model::train::ComputeKind;
 use scalerl_recipe::{GeneratorChoice, OffPolicy, Recipe, Resolved};
 use scalerl_rollout::{Environment, Generator, Trainer};
 use scalerl_task::{Rendered, TaskGrader};
-use scalerl_torch::tch::{Device, Kind};
+use scalerl_torch::tch::{Device, Kind, Tensor};
 use scalerl_worker::flops::{SequenceSize, forward_flops};
-use scalerl_worker::options::{cache_after_exchange, generator_options, learner_options};
+use scalerl_worker::options::{cache_after_exchange, compute_kind, generator_options};
 use scalerl_worker::ranks::{RankedTrainer, Team};
 use scalerl_worker::remote::RedisGenerator;
-use scalerl_worker::{LocalGenerator, LocalGeneratorSetup, LocalTrainer, WeightStore, intake};
+use scalerl_worker::{
+    HoldsModel as _, LocalGenerator, LocalGeneratorSetup, LocalTrainer, WeightStore, intake,
+};
 use tokio::sync::mpsc::{self, Receiver};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -81,7 +82,7 @@ impl Parts<'_> {
         processes: &mut Processes,
     ) -> Result<AnyTrainer> {
         let (recipe, lead) = (self.recipe, &self.lead);
-        let model = self.policy.load(Kind::Float, self.device)?;
+        let model = self.policy.load(recipe, Kind::Float, self.device)?;
         let Some(launch) = &lead.ranks else {
             let trainer = LocalTrainer::try_new(recipe, model, weight_store.clone())?;
             let threads = match (lead.generators, self.device) {
@@ -106,17 +107,27 @@ impl Parts<'_> {
 
     /// The policy as a generator computes with it.
     fn generator_model(&self, device: Device) -> Result<Model> {
-        let kind = match learner_options(self.recipe, device).compute {
-            ComputeKind::BFloat16 => Kind::BFloat16,
-            ComputeKind::Float32 => Kind::Float,
-        };
-        self.policy.load(kind, device)
+        self.policy.load(self.recipe, compute_kind(self.recipe, device), device)
+    }
+
+    /// The policy for a generator of this process: on the trainer's device a frozen base is held once, and
+    /// the generator has an adapter of its own.
+    fn own_generator_model(&self, trainer: &Model, device: Device) -> Result<Model> {
+        if trainer.adapter.is_none() || trainer.device() != device {
+            return self.generator_model(device);
+        }
+        let copies = trainer.trained().iter().map(Tensor::f_detach_copy);
+        Ok(trainer.with_trained(copies.collect::<Result<_, _>>()?)?)
     }
 
     /// Generates in this process.
-    fn local_generator(&self, weight_store: Arc<WeightStore>) -> Result<LocalGenerator> {
+    fn local_generator(
+        &self,
+        trainer: &Model,
+        weight_store: Arc<WeightStore>,
+    ) -> Result<LocalGenerator> {
         let (recipe, device) = (self.recipe, self.generator_device);
-        let model = self.generator_model(device)?;
+        let model = self.own_generator_model(trainer, device)?;
         let tokenizer = self.renderer.tokenizer();
         Ok(LocalGenerator::start(LocalGeneratorSetup {
             options: generator_options(recipe, &model.config, device),
@@ -185,7 +196,8 @@ pub(super) fn conduct(parts: Parts) -> Result<RunEnd> {
         let is_alone = others.roll.is_none();
         let watching = (!is_alone).then(|| Watching::start(&parts, others));
         let (watching, fleet) = watching.unzip();
-        let (generator, devices) = (parts.local_generator(weight_store)?, parts.devices());
+        let generator = parts.local_generator(trainer.model(), weight_store)?;
+        let devices = parts.devices();
         let ended = engage(parts, Arc::new(generator), trainer, devices, fleet).await;
         if let Some(watching) = watching {
             watching.end().await;

@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use scalerl_curve::Provenance;
-use scalerl_journal::Environment;
+use scalerl_journal::{AdapterSize, Environment};
 use scalerl_torch::device;
 use scalerl_torch::tch::Device;
 
@@ -12,7 +12,11 @@ pub(crate) fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
-pub(crate) fn environment(device: Device, provenance: Provenance) -> Environment {
+pub(crate) fn environment(
+    device: Device,
+    provenance: Provenance,
+    adapter: Option<AdapterSize>,
+) -> Environment {
     let found = device::open();
     let torch = found.torch_version.clone().unwrap_or_else(|| "unknown".to_owned());
     Environment {
@@ -27,6 +31,7 @@ pub(crate) fn environment(device: Device, provenance: Provenance) -> Environment
         machine: machine(),
         libraries: [("libtorch".to_owned(), torch)].into(),
         provenance,
+        adapter,
     }
 }
 

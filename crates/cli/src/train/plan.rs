@@ -12,7 +12,7 @@ use std::io::Write;
 use anyhow::Result;
 use scalerl_model::config::ModelConfig;
 use scalerl_model::train::ComputeKind;
-use scalerl_recipe::{OffPolicy, Recipe, Resolved};
+use scalerl_recipe::{Adapter, OffPolicy, Recipe, Resolved};
 use scalerl_task::Problems;
 use scalerl_torch::shim;
 use scalerl_torch::tch::Device;
@@ -47,7 +47,14 @@ pub(crate) fn print(recipe: &Resolved, machine: &Machine, out: &mut dyn Write) -
     if active < all {
         write!(out, ", {:.2}M of them active", active / 1e6)?;
     }
-    let wide = if compute == ComputeKind::Float32 { "f32" } else { "bf16 with f32 masters" };
+    if let Some(size) = policy.adapter_size(recipe)? {
+        write!(out, ", {size}")?;
+    }
+    let wide = match compute {
+        ComputeKind::Float32 => "f32",
+        ComputeKind::BFloat16 if recipe.adapter != Adapter::None => "bf16 with an f32 adapter",
+        ComputeKind::BFloat16 => "bf16 with f32 masters",
+    };
     let place = match device {
         Device::Cuda(index) => format!("cuda:{index}"),
         _ => format!("{} CPU threads", threads()),
@@ -56,7 +63,7 @@ pub(crate) fn print(recipe: &Resolved, machine: &Machine, out: &mut dyn Write) -
 
     let step = try_problems(recipe, problems, &policy, out)?;
     step.print(recipe, out)?;
-    memory(recipe, &config, device, out)?;
+    memory(recipe, &config, policy.trained(recipe)?, device, out)?;
     let question = time::Question {
         recipe,
         config: &config,
@@ -166,6 +173,7 @@ impl Step {
 fn memory(
     recipe: &Recipe,
     config: &ModelConfig,
+    adapter: Option<i64>,
     device: Device,
     out: &mut dyn Write,
 ) -> Result<()> {
@@ -174,22 +182,28 @@ fn memory(
     let is_wide = learner.compute == ComputeKind::Float32;
     let width = if is_wide { 4.0 } else { 2.0 };
     let copy = parameters * width;
-    // Masters and two moments; gradients in the kind of the layers; a copy for the layers unless
-    // they are the masters.
-    let trainer = parameters * 12.0 + copy + if is_wide { 0.0 } else { copy };
+    let (trainer, published, generator) = match adapter {
+        // Masters and two moments; gradients in the kind of the layers; a copy for the layers unless
+        // they are the masters. Two published copies take turns.
+        None => (parameters * 12.0 + copy + if is_wide { 0.0 } else { copy }, 2.0 * copy, copy),
+        // The base once, for all; masters, moments and gradients of the adapter, all float32.
+        Some(trained) => {
+            let trained = trained as f64;
+            (copy + trained * 16.0, 2.0 * trained * 4.0, trained * 4.0)
+        }
+    };
     let options = generator_options(recipe, config, device);
     let per_token =
         2.0 * config.layers.len() as f64 * (config.kv_heads * config.head_width) as f64 * width;
     let cache = options.cache_tokens as f64 * per_token;
-    // Two published copies take turns.
-    let whole = trainer + 3.0 * copy + cache;
+    let whole = trainer + published + generator + cache;
     write!(
         out,
         "memory    trainer {}, published weights {}, generator {} and its cache {} ({} tokens): {} \
          before activations",
         memory_size(trainer),
-        memory_size(2.0 * copy),
-        memory_size(copy),
+        memory_size(published),
+        memory_size(generator),
         memory_size(cache),
         tokens(options.cache_tokens as f64),
         memory_size(whole),

@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use scalerl_files::DOCUMENT;
+use scalerl_journal::AdapterSize;
+use scalerl_model::adapter::{self, Place};
 use scalerl_model::config::ModelConfig;
 use scalerl_model::folder::Model;
 use scalerl_model::fresh::{self, Experts, FreshShape, FreshTokens};
@@ -26,6 +28,7 @@ use scalerl_recipe::{Recipe, WarmUpExamples, Weights};
 use scalerl_task::random::hash;
 use scalerl_task::synthetic::{END, START, Synthetic, THINK_CLOSE, THINK_OPEN};
 use scalerl_torch::tch::{Device, Kind};
+use scalerl_worker::options::{adapter_config, compute_kind};
 
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +43,9 @@ const RECORD: &str = "policy.json";
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Policy {
     pub(crate) folder: PathBuf,
+    /// PEFT's folder of the adapter that the run starts from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    adapter: Option<PathBuf>,
     /// Seed of weights that are drawn and not read.
     random: Option<u64>,
 }
@@ -64,7 +70,8 @@ impl Policy {
 
     /// The same for another process, whatever folder that is started in.
     pub(crate) fn everywhere(&self) -> Result<Self> {
-        Ok(Self { folder: std::path::absolute(&self.folder)?, random: self.random })
+        let adapter = self.adapter.as_ref().map(std::path::absolute).transpose()?;
+        Ok(Self { folder: std::path::absolute(&self.folder)?, adapter, random: self.random })
     }
 
     /// Seed of weights that are drawn and not read.
@@ -72,17 +79,31 @@ impl Policy {
         self.random
     }
 
+    /// PEFT's folder of the adapter that the run starts from.
+    pub(crate) fn adapter(&self) -> Option<&Path> {
+        self.adapter.as_deref()
+    }
+
+    /// What of the model is trained, for the run's folder; `None` where all of it is.
+    pub(crate) fn adapter_size(&self, recipe: &Recipe) -> Result<Option<AdapterSize>> {
+        let Some(trained) = self.trained(recipe)? else { return Ok(None) };
+        let rank = adapter_config(recipe).map_or(0, |adapter| adapter.rank as u64);
+        let parameters = self.config()?.parameter_count() as u64;
+        Ok(Some(AdapterSize { rank, trained: trained as u64, parameters }))
+    }
+
     /// Finds the model; makes it and warms it up where the recipe says so. `None` where the warm-up was
     /// asked to stop.
     pub(crate) fn prepare(recipe: &Recipe, device: Device) -> Result<Option<Self>> {
         if recipe.warm_up.examples == WarmUpExamples::None {
             let start = Self::start(recipe, &place(recipe).join("new"))?;
-            return start.fitting(device).map(Some);
+            return start.fitting(recipe, device).map(Some);
         }
         let place = place(recipe);
         if !matches!(recipe.model.weights, Weights::New { .. }) {
             // A model that cannot be found is refused before anything is made.
-            Self::start(recipe, &place)?;
+            let start = Self::start(recipe, &place)?;
+            start.without_adapter()?;
         }
         fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
         // Another run may be making the same: wait for it instead of doing it twice.
@@ -94,12 +115,12 @@ impl Policy {
         }
         let finished = place.join("sft").join("model");
         if !finished.join("config.json").is_file() {
-            let start = Self::start(recipe, &place.join("new"))?.fitting(device)?;
+            let start = Self::start(recipe, &place.join("new"))?.fitting(recipe, device)?;
             if warm_up(recipe, &start, &place, device)?.is_break() {
                 return Ok(None);
             }
         }
-        Ok(Some(Self { folder: finished, random: None }))
+        Self { folder: finished, adapter: None, random: None }.fitting(recipe, device).map(Some)
     }
 
     /// The model before any warm-up, for a look at its shape; a new one is made in `aside`.
@@ -114,7 +135,8 @@ impl Policy {
             if !new.join("config.json").is_file() {
                 make(recipe, new)?;
             }
-            return Ok(Self { folder: new.to_path_buf(), random: Some(recipe.warm_up.seed) });
+            let random = Some(recipe.warm_up.seed);
+            return Ok(Self { folder: new.to_path_buf(), adapter: None, random });
         }
         let Some(name) = &model.path else {
             let hint = "--set model.path=FOLDER, or a hub name such as Qwen/Qwen2.5-0.5B-Instruct";
@@ -123,19 +145,39 @@ impl Policy {
                 .into());
         };
         let folder = hub::resolve_revision(name, &model.revision).map_err(|e| bad_model(&e))?;
+        let place = Place::find(&folder, None).map_err(|error| bad_model(&error))?;
         let random = (model.weights == Weights::Random).then_some(recipe.warm_up.seed);
         if random.is_none() {
             // Files that are missing or cut off are known before anything is spent.
-            Model::check(&folder).map_err(|error| bad_model(&error))?;
+            Model::check(&place).map_err(|error| bad_model(&error))?;
         }
-        Ok(Self { folder, random })
+        Ok(Self { folder: place.base, adapter: place.adapter, random })
     }
 
     /// Refuses a model whose weights alone do not fit, before a run folder is made for it.
-    fn fitting(self, device: Device) -> Result<Self> {
+    fn fitting(self, recipe: &Recipe, device: Device) -> Result<Self> {
         let checked = memory::check(&self.config()?, Kind::BFloat16, device);
         checked.map_err(|error| bad_model(&error))?;
+        self.trained(recipe)?;
         Ok(self)
+    }
+
+    /// A warm-up trains all weights, which an adapter's folder does not hold.
+    fn without_adapter(&self) -> Result<()> {
+        let Some(folder) = &self.adapter else { return Ok(()) };
+        let message =
+            format!("{} is an adapter, and a warm-up trains all weights", folder.display());
+        let hint = "make a whole model of it first: scalerl merge ADAPTER --out FOLDER";
+        Err(BadInput::new(message).hint(hint).into())
+    }
+
+    /// Numbers of the adapter that the recipe trains; `None` where it trains all weights. Refuses one
+    /// that does not fit the model.
+    pub(crate) fn trained(&self, recipe: &Recipe) -> Result<Option<i64>> {
+        let Some(adapter) = adapter_config(recipe) else { return Ok(None) };
+        let count = adapter.parameter_count(&self.config()?);
+        let count = count.map_err(|error| BadInput::new(&error).hint(error.hint()))?;
+        Ok(Some(count))
     }
 
     /// What the model is, without its weights.
@@ -150,15 +192,22 @@ impl Policy {
         u32::try_from(size).with_context(|| format!("a vocabulary of {size} tokens"))
     }
 
-    /// The model in the given number format.
-    pub(crate) fn load(&self, kind: Kind, device: Device) -> Result<Model> {
-        let Some(seed) = self.random else {
-            return Ok(Model::load(&self.folder, kind, device).map_err(|e| bad_model(&e))?);
+    /// The model in the given number format, as the recipe trains it: with an adapter its weights are in
+    /// the format that layers compute in.
+    pub(crate) fn load(&self, recipe: &Recipe, kind: Kind, device: Device) -> Result<Model> {
+        let adapter = adapter_config(recipe);
+        let kind = if adapter.is_some() { compute_kind(recipe, device) } else { kind };
+        let base = match self.random {
+            None => Model::load(&self.folder, kind, device).map_err(|e| bad_model(&e))?,
+            Some(seed) => {
+                let model = Model::random(self.config()?, seed as i64, kind, device);
+                let mut model = model.map_err(|error| bad_model(&error))?;
+                model.folder = Some(self.folder.clone());
+                model
+            }
         };
-        let model = Model::random(self.config()?, seed as i64, kind, device);
-        let mut model = model.map_err(|error| bad_model(&error))?;
-        model.folder = Some(self.folder.clone());
-        Ok(model)
+        let model = adapter::start(base, self.adapter.as_deref(), adapter, recipe.seed);
+        Ok(model.map_err(|error| bad_model(&error))?)
     }
 }
 
@@ -264,6 +313,8 @@ fn warm_up(
     };
     let options = SftOptions {
         model: start.folder.clone(),
+        base: None,
+        adapter: None,
         is_from_scratch: start.random.is_some(),
         train,
         validation: None,

@@ -38,7 +38,8 @@ fn model(policy: &Policy) -> Result<String> {
         add_file(&mut hasher, &policy.folder.join("config.json"))?;
         return Ok(text(hasher));
     }
-    for path in weight_files(&policy.folder)? {
+    let adapter = policy.adapter().map(weight_files).transpose()?.unwrap_or_default();
+    for path in weight_files(&policy.folder)?.into_iter().chain(adapter) {
         hasher.update(path.file_name().unwrap_or_default().to_string_lossy().as_bytes());
         add_file(&mut hasher, &path)?;
     }

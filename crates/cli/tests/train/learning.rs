@@ -27,7 +27,7 @@ pub(crate) fn rise(reading: &Reading) -> (f64, f64, f64) {
     (first, mean, (mean - first) / error)
 }
 
-fn assert_rises(reading: &Reading, name: &str) {
+pub(crate) fn assert_rises(reading: &Reading, name: &str) {
     let (first, mean, errors) = rise(reading);
     println!("{name}: {first:.3} to {mean:.3}, {errors:.1} standard errors");
     assert!(errors > SURE, "{name}: {first:.3} to {mean:.3}, {errors:.1} standard errors");

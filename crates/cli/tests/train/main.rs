@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stdout, reason = "numbers to read with --nocapture")]
 
+mod adapter;
 #[path = "../../../engine/tests/audit/mod.rs"]
 mod audit;
 mod bench;

@@ -63,7 +63,7 @@ pub fn bench_head(bench: &HeadBench) -> Result<Vec<HeadTiming>, TchError> {
                     let logprob = slope.f_narrow(0, range.start, range.end - range.start)?;
                     Ok(TokenGradients { logprob, entropy: None })
                 };
-                head.score_and_backward(&hidden, &targets, &mut grad, gradient_of).map(drop)
+                head.score_and_backward(&hidden, &targets, Some(&mut grad), gradient_of).map(drop)
             };
             Ok(HeadTiming {
                 mode,

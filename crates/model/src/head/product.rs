@@ -98,13 +98,13 @@ impl Product {
         (self.mode == HeadMode::Split).then_some(matrix)
     }
 
-    /// Adds d logits' part of the matrix' gradient into `grad_vd`; returns that of the hidden
+    /// Adds d logits' part of the matrix' gradient into `grad_vd`, where it is wanted; returns that of the hidden
     /// states, in their kind.
     pub(super) fn backward(
         &self,
         d_logits_cv: &Tensor,
         hidden_cd: &Tensor,
-        grad_vd: &mut Tensor,
+        grad_vd: Option<&mut Tensor>,
     ) -> Result<Tensor, TchError> {
         let weight = &self.parts_vd[0];
         if self.mode == HeadMode::Exact || d_logits_cv.device() == Device::Cpu {
@@ -118,16 +118,20 @@ impl Product {
                 x.f_to_kind(wide)
             };
             let (d_logits, hidden) = (narrow(d_logits_cv)?, narrow(hidden_cd)?);
-            let _ = grad_vd.f_addmm_(&d_logits.f_tr()?, &hidden)?;
+            if let Some(grad_vd) = grad_vd {
+                let _ = grad_vd.f_addmm_(&d_logits.f_tr()?, &hidden)?;
+            }
             return d_logits.f_mm(&weight.f_to_kind(wide)?)?.f_to_kind(hidden_cd.kind());
         }
         let d_logits = d_logits_cv.f_to_kind(Kind::BFloat16)?;
-        let hidden = hidden_cd.f_to_kind(Kind::BFloat16)?;
-        let transposed = d_logits.f_tr()?;
-        let added = grad_vd.f_addmm_dtype_out(grad_vd, &transposed, &hidden, Kind::Float);
-        if added.is_err() {
-            // A backend without the adding form: one more pass over the matrix' gradient.
-            let _ = grad_vd.f_add_(&transposed.f_mm_dtype(&hidden, Kind::Float)?)?;
+        if let Some(grad_vd) = grad_vd {
+            let hidden = hidden_cd.f_to_kind(Kind::BFloat16)?;
+            let transposed = d_logits.f_tr()?;
+            let added = grad_vd.f_addmm_dtype_out(grad_vd, &transposed, &hidden, Kind::Float);
+            if added.is_err() {
+                // A backend without the adding form: one more pass over the matrix' gradient.
+                let _ = grad_vd.f_add_(&transposed.f_mm_dtype(&hidden, Kind::Float)?)?;
+            }
         }
         d_logits.f_mm(weight)?.f_to_kind(hidden_cd.kind())
     }

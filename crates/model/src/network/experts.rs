@@ -7,6 +7,7 @@
 
 use tch::{Device, Kind, TchError, Tensor};
 
+use super::projection::Projection;
 use crate::config::Gate;
 use scalerl_torch::ops::{reorder, swiglu};
 
@@ -41,9 +42,9 @@ impl ExpertLoad {
 pub(crate) struct Experts {
     pub(crate) router_ed: Tensor,
     /// [e, 2 f, d]
-    pub(crate) gate_up: Tensor,
+    pub(crate) gate_up: Projection,
     /// [e, d, f]
-    pub(crate) down: Tensor,
+    pub(crate) down: Projection,
     pub(crate) active: i64,
     pub(crate) gate: Gate,
 }
@@ -111,30 +112,37 @@ impl Experts {
 
     /// Each expert on its block of rows.
     fn blocks(&self, rows: &Tensor, tokens: &Tensor) -> Result<Tensor, TchError> {
-        // The grouped product moves blocks of 16 bytes.
-        let is_aligned = [&self.gate_up, &self.down].iter().all(|w| w.size()[2] % 8 == 0);
-        if rows.device() != Device::Cpu && rows.kind() == Kind::BFloat16 && is_aligned {
-            let ends = tokens.f_cumsum(0, Kind::Int)?;
-            let grouped = |x: &Tensor, w: &Tensor| {
-                let w = w.f_transpose(-1, -2)?;
-                x.f_internal_grouped_mm(&w, Some(&ends), None, None)
-            };
-            return grouped(&swiglu(&grouped(rows, &self.gate_up)?)?, &self.down);
-        }
-        let counts = Vec::<i64>::try_from(tokens)?;
-        let blocks = rows.f_split_with_sizes(&counts[..], 0)?;
-        // unbind, because its backward is one stack: a select per expert would write a whole
-        // zero-filled gradient for each.
-        let (gate_up, down) = (self.gate_up.f_unbind(0)?, self.down.f_unbind(0)?);
-        let mut out = Vec::with_capacity(counts.len());
-        for (expert, block) in blocks.iter().enumerate() {
-            if counts[expert] > 0 {
-                let hidden = swiglu(&block.f_linear(&gate_up[expert], None::<&Tensor>)?)?;
-                out.push(hidden.f_linear(&down[expert], None::<&Tensor>)?);
-            }
-        }
-        Tensor::f_cat(&out, 0)
+        let adapted = |projection: &Projection, x: &Tensor, y: Tensor| match &projection.adapter {
+            None => Ok(y),
+            Some(adapter) => adapter.add_to_blocks(&y, x, tokens),
+        };
+        let gate_up = adapted(&self.gate_up, rows, product(rows, &self.gate_up.weight, tokens)?)?;
+        let hidden = swiglu(&gate_up)?;
+        adapted(&self.down, &hidden, product(&hidden, &self.down.weight, tokens)?)
     }
+}
+
+/// Each block of rows by its expert's matrix [e, out, in].
+fn product(rows: &Tensor, weight: &Tensor, tokens: &Tensor) -> Result<Tensor, TchError> {
+    // The grouped product moves blocks of 16 bytes.
+    let is_aligned = weight.size()[1..].iter().all(|size| size % 8 == 0);
+    if rows.device() != Device::Cpu && rows.kind() == Kind::BFloat16 && is_aligned {
+        let ends = tokens.f_cumsum(0, Kind::Int)?;
+        let transposed = weight.f_transpose(-1, -2)?;
+        return rows.f_internal_grouped_mm(&transposed, Some(&ends), None, None);
+    }
+    let counts = Vec::<i64>::try_from(tokens)?;
+    let blocks = rows.f_split_with_sizes(&counts[..], 0)?;
+    // unbind, because its backward is one stack: a select per expert would write a whole
+    // zero-filled gradient for each.
+    let matrices = weight.f_unbind(0)?;
+    let mut out = Vec::with_capacity(counts.len());
+    for (expert, block) in blocks.iter().enumerate() {
+        if counts[expert] > 0 {
+            out.push(block.f_linear(&matrices[expert], None::<&Tensor>)?);
+        }
+    }
+    Tensor::f_cat(&out, 0)
 }
 
 #[cfg(test)]

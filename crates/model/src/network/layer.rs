@@ -5,26 +5,25 @@ use tch::{Kind, TchError, Tensor};
 use super::attention::{Attend, Heads};
 use super::experts::{ExpertLoad, Experts};
 use super::norm::Norm;
+use super::projection::{Named, Projection};
 use crate::config::{Activation, LayerConfig, ModelConfig, QueryKeyNorm, RotaryConfig};
 use scalerl_torch::ops::{Angles, geglu, rotate, swiglu, unit_norm};
 
 /// Two products around a gate.
 pub(crate) struct Mlp {
-    pub(crate) gate_up: Tensor,
-    pub(crate) gate_up_bias: Option<Tensor>,
-    pub(crate) down: Tensor,
-    pub(crate) down_bias: Option<Tensor>,
+    pub(crate) gate_up: Projection,
+    pub(crate) down: Projection,
     activation: Activation,
 }
 
 impl Mlp {
     fn forward(&self, x: &Tensor, products: &dyn Multiply) -> Result<Tensor, TchError> {
-        let gate_up = products.linear(x, &self.gate_up, self.gate_up_bias.as_ref())?;
+        let gate_up = self.gate_up.forward(x, products)?;
         let hidden = match self.activation {
             Activation::Silu => swiglu(&gate_up)?,
             Activation::GeluTanh => geglu(&gate_up)?,
         };
-        products.linear(&hidden, &self.down, self.down_bias.as_ref())
+        self.down.forward(&hidden, products)
     }
 }
 
@@ -44,11 +43,9 @@ pub(crate) struct Layer {
     pub(crate) head_width: i64,
     epsilon: f64,
     pub(crate) attention_norm: Norm,
-    pub(crate) qkv: Tensor,
-    pub(crate) qkv_bias: Option<Tensor>,
+    pub(crate) qkv: Projection,
     query_key_norms: Option<(Norm, Norm)>,
-    pub(crate) output: Tensor,
-    pub(crate) output_bias: Option<Tensor>,
+    pub(crate) output: Projection,
     attention_output_norm: Option<Norm>,
     pub(crate) mlp_norm: Norm,
     pub(crate) feed_forward: FeedForwardWeights,
@@ -90,26 +87,23 @@ impl Multiply for TorchProducts {
 }
 
 impl Layer {
-    /// Takes the layer's tensors from `weight`, which knows parameters by name.
+    /// Takes the layer's tensors from `named`.
     pub(crate) fn new(
         config: &ModelConfig,
         index: usize,
         rotations: &[RotaryConfig],
-        weight: &dyn Fn(&str) -> Option<Tensor>,
+        named: &Named,
     ) -> Self {
         let prefix = |name: &str| format!("layers.{index}.{name}");
-        let maybe = |name: &str| weight(&prefix(name));
-        let need = |name: &str| {
-            maybe(name).unwrap_or_else(|| panic!("layout has no parameter {}", prefix(name)))
-        };
+        let maybe = |name: &str| (named.weight)(&prefix(name));
+        let need = |name: &str| named.need(&prefix(name));
+        let projection = |name: &str| named.projection(&prefix(name));
         let (epsilon, kind) = (config.norm_epsilon, config.norm_weight);
         let norm = |name: &str| Norm { weight: need(name), epsilon, kind };
         let maybe_norm = |name: &str| maybe(name).map(|weight| Norm { weight, epsilon, kind });
         let mlp = |place: &str| Mlp {
-            gate_up: need(&format!("{place}gate_up")),
-            gate_up_bias: maybe(&format!("{place}gate_up_bias")),
-            down: need(&format!("{place}down")),
-            down_bias: maybe(&format!("{place}down_bias")),
+            gate_up: projection(&format!("{place}gate_up")),
+            down: projection(&format!("{place}down")),
             activation: config.activation,
         };
         let layer = config.layers[index];
@@ -119,8 +113,8 @@ impl Layer {
                 FeedForwardWeights::Experts {
                     experts: Experts {
                         router_ed: need("router"),
-                        gate_up: need("experts_gate_up"),
-                        down: need("experts_down"),
+                        gate_up: projection("experts_gate_up"),
+                        down: projection("experts_down"),
                         active,
                         gate,
                     },
@@ -137,11 +131,9 @@ impl Layer {
             head_width: config.head_width,
             epsilon: config.norm_epsilon,
             attention_norm: norm("attention_norm"),
-            qkv: need("qkv"),
-            qkv_bias: maybe("qkv_bias"),
+            qkv: projection("qkv"),
             query_key_norms: maybe_norm("query_norm").zip(maybe_norm("key_norm")),
-            output: need("output"),
-            output_bias: maybe("output_bias"),
+            output: projection("output"),
             attention_output_norm: maybe_norm("attention_output_norm"),
             mlp_norm: norm("mlp_norm"),
             feed_forward,
@@ -166,7 +158,7 @@ impl Layer {
     pub(crate) fn attend(&self, normed: &Tensor, context: &Context) -> Result<Tensor, TchError> {
         let mixed = self.mix(self.qkv(normed, context)?, context)?;
         let mixed = mixed.f_reshape([normed.size()[0], self.heads * self.head_width])?;
-        let out = context.products.linear(&mixed, &self.output, self.output_bias.as_ref())?;
+        let out = self.output.forward(&mixed, context.products)?;
         normed_if(self.attention_output_norm.as_ref(), out)
     }
 
@@ -192,7 +184,7 @@ impl Layer {
     /// Queries, keys and values side by side, [n, heads + 2 kv_heads, width].
     fn qkv(&self, normed: &Tensor, context: &Context) -> Result<Tensor, TchError> {
         let shape = [normed.size()[0], self.heads + 2 * self.kv_heads, self.head_width];
-        context.products.linear(normed, &self.qkv, self.qkv_bias.as_ref())?.f_view(shape)
+        self.qkv.forward(normed, context.products)?.f_view(shape)
     }
 
     fn mix(&self, qkv: Tensor, context: &Context) -> Result<Tensor, TchError> {

@@ -2,6 +2,8 @@
 //!
 //! The order is a function of (seed, step), so a resumed run needs no generator state.
 
+use crate::split_mix::split_mix;
+
 /// Examples of one step, as indices.
 pub(super) struct Order {
     count: usize,
@@ -38,15 +40,6 @@ impl Order {
         }
         &self.epoch.as_ref().expect("set above").1
     }
-}
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-fn split_mix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use thiserror::Error;
 
 use super::data::{DataError, Example, Reader};
 use super::order::Order;
+use crate::adapter::{self, Adapter, AdapterConfig, Place};
 use crate::config::ModelConfig;
 use crate::error::LoadError;
 use crate::folder::Model;
@@ -35,8 +36,14 @@ use crate::train::{
 /// What to train on what.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SftOptions {
-    /// Folder of the model to start from.
+    /// Folder of the model to start from, or of an adapter.
     pub model: PathBuf,
+    /// The base of a starting adapter, where it is not the one it names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
+    /// What is trained in place of all weights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<AdapterConfig>,
     /// Start from random weights; the folder then needs config.json and a tokenizer only.
     pub is_from_scratch: bool,
     pub train: PathBuf,
@@ -113,7 +120,14 @@ impl SftError {
 /// What a run tells its caller while it lives.
 pub enum Progress<'a> {
     /// `too_long` examples of the training file were left out.
-    Started { examples: usize, too_long: usize, parameters: i64, resumed_at: u64 },
+    Started {
+        examples: usize,
+        too_long: usize,
+        parameters: i64,
+        /// Of an adapter; `None` where all are trained.
+        trained: Option<i64>,
+        resumed_at: u64,
+    },
     /// A line of metrics.jsonl.
     Line(&'a Value),
 }
@@ -148,10 +162,11 @@ pub fn run(
     progress: OnProgress,
 ) -> Result<Option<SftOutcome>, SftError> {
     claim(options, out, is_resuming)?;
-    let reader = Reader::load(&options.model, options.max_tokens)?;
+    let place = Place::find(&options.model, options.base.as_deref())?;
+    let reader = Reader::load(&place.base, options.max_tokens)?;
     let (train, too_long) = reader.read(&options.train)?;
     let validation = options.validation.as_ref().map(|path| reader.read(path)).transpose()?;
-    let mut learner = start(options, device)?;
+    let mut learner = start(options, &place, device)?;
     let checkpoints = out.join("checkpoints");
     if let Some((_, path)) = checkpoint::list(&checkpoints)?.last() {
         checkpoint::restore(&mut learner, path)?;
@@ -160,6 +175,7 @@ pub fn run(
         examples: train.len(),
         too_long,
         parameters: learner.model.config.parameter_count(),
+        trained: learner.model.adapter.as_ref().map(Adapter::parameter_count),
         resumed_at: learner.steps_taken(),
     });
     if started.is_break() {
@@ -195,16 +211,23 @@ fn claim(options: &SftOptions, out: &Path, is_resuming: bool) -> Result<(), SftE
     Ok(write_json(&path, &ours)?)
 }
 
-fn start(options: &SftOptions, device: Device) -> Result<Learner, SftError> {
+fn start(options: &SftOptions, place: &Place, device: Device) -> Result<Learner, SftError> {
+    let mut learner_options = LearnerOptions::of(device);
+    let kind = match (&options.adapter, learner_options.compute) {
+        (Some(_), ComputeKind::BFloat16) => Kind::BFloat16,
+        _ => Kind::Float,
+    };
     let model = if options.is_from_scratch {
-        let config = ModelConfig::load(&options.model.join("config.json"))?;
-        let mut model = Model::random(config, options.seed as i64, Kind::Float, device)?;
-        model.folder = Some(options.model.clone());
+        let config = ModelConfig::load(&place.base.join("config.json"))?;
+        let mut model = Model::random(config, options.seed as i64, kind, device)?;
+        model.folder = Some(place.base.clone());
         model
     } else {
-        Model::load(&options.model, Kind::Float, device)?
+        let base = Place { adapter: None, ..place.clone() };
+        Model::load_at(&base, kind, device)?
     };
-    let mut learner_options = LearnerOptions::of(device);
+    let folder = place.adapter.as_deref().filter(|_| !options.is_from_scratch);
+    let model = adapter::start(model, folder, options.adapter.clone(), options.seed)?;
     learner_options.optimizer = options.optimizer;
     if options.is_recomputing {
         learner_options.activations = Activations::Recompute;
@@ -303,12 +326,16 @@ impl FineTuning<'_> {
 
     fn finished_model(&self) -> Result<PathBuf, SftError> {
         let target = self.out.join("model");
+        if self.learner.model.adapter.is_some() {
+            self.learner.model.save(&target, SaveKind::Float32)?;
+            return Ok(target);
+        }
         let is_wide = LearnerOptions::of(self.device).compute == ComputeKind::Float32;
         let model = ModelToSave {
             config: &self.learner.model.config,
             parameters: self.learner.masters(),
             kind: if is_wide { SaveKind::Float32 } else { SaveKind::BFloat16 },
-            companions: Some(&self.options.model),
+            companions: self.learner.model.folder.as_deref(),
         };
         save_model(&model, &target)?;
         Ok(target)

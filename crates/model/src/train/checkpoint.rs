@@ -30,7 +30,6 @@ use super::shard::RankError;
 use crate::error::LoadError;
 use crate::save::replace_folder;
 use crate::tensor_file::{read_tensors, write_tensors};
-use scalerl_torch::shim;
 
 const MANIFEST: &str = "checkpoint.json";
 const NOTES: &str = "notes.json";
@@ -76,6 +75,9 @@ struct FileSum {
 struct Manifest {
     format: u32,
     step: u64,
+    /// Of the frozen weights that an adapter is on; they are not in the checkpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    base: Option<String>,
     files: BTreeMap<String, FileSum>,
 }
 
@@ -89,13 +91,40 @@ pub use ranks::{RestorePlan, restore_together, save_together};
 /// Writes a checkpoint of the learner into `folder` and returns its path.
 pub fn save(learner: &Learner, notes: &Value, folder: &Path) -> Result<PathBuf, CheckpointError> {
     let step = learner.steps_taken;
-    write_folder(step, notes, folder, |path| Ok(write_tensors(path, &named(learner)?)?))
+    let about = About { step, base: base(learner)?, notes };
+    write_folder(&about, folder, |path| Ok(write_tensors(path, &named(learner)?)?))
+}
+
+/// What a checkpoint says beside its tensors.
+struct About<'a> {
+    step: u64,
+    base: Option<String>,
+    notes: &'a Value,
+}
+
+/// The fingerprint of the learner's frozen weights, where it has any.
+fn base(learner: &Learner) -> Result<Option<String>, TchError> {
+    let model = &learner.model;
+    model.adapter.as_ref().map(|adapter| adapter.fingerprint_of(model)).transpose()
+}
+
+/// Refuses a checkpoint of an adapter on other weights than these, or of no adapter.
+fn check_base(learner: &Learner, manifest: &Manifest, path: &Path) -> Result<(), CheckpointError> {
+    let ours = base(learner)?;
+    if manifest.base == ours {
+        return Ok(());
+    }
+    let said = |base: &Option<String>| match base {
+        Some(letters) => format!("an adapter on a base of fingerprint {letters}"),
+        None => "all weights".to_owned(),
+    };
+    let problem = format!("it holds {}, this run trains {}", said(&manifest.base), said(&ours));
+    Err(CheckpointError::OtherModel { path: path.to_path_buf(), problem })
 }
 
 /// Writes the folder around the file of tensors, which `write_state` writes.
 fn write_folder(
-    step: u64,
-    notes: &Value,
+    about: &About,
     folder: &Path,
     write_state: impl FnOnce(&Path) -> Result<(), CheckpointError>,
 ) -> Result<PathBuf, CheckpointError> {
@@ -103,12 +132,13 @@ fn write_folder(
     let work = tempfile::Builder::new().prefix(".saving-").tempdir_in(folder);
     let work = work.map_err(LoadError::io(folder))?;
     write_state(&work.path().join(TENSORS))?;
-    write(&work.path().join(NOTES), &format!("{notes:#}\n"))?;
+    write(&work.path().join(NOTES), &format!("{:#}\n", about.notes))?;
     let mut files = BTreeMap::new();
     for name in [TENSORS, NOTES] {
         files.insert(name.to_owned(), sum(&work.path().join(name))?);
     }
-    let manifest = Manifest { format: 1, step, files };
+    let (step, base) = (about.step, about.base.clone());
+    let manifest = Manifest { format: 1, step, base, files };
     let text = serde_json::to_string_pretty(&manifest).expect("plain data becomes JSON");
     write(&work.path().join(MANIFEST), &text)?;
     let target = folder.join(folder_name(step));
@@ -119,7 +149,7 @@ fn write_folder(
 fn named(learner: &Learner) -> Result<Vec<(String, Tensor)>, TchError> {
     let mut tensors = Vec::new();
     let optimizer = &learner.optimizer;
-    for (index, parameter) in learner.model.layout.iter().enumerate() {
+    for (index, parameter) in learner.model.trained_layout().iter().enumerate() {
         for (what, list) in [
             ("master", &learner.masters),
             ("first", &optimizer.first),
@@ -186,6 +216,7 @@ pub fn prune(folder: &Path, keep: usize) -> Result<(), LoadError> {
 /// Puts a learner into the state of a checkpoint and returns the caller's notes.
 pub fn restore(learner: &mut Learner, path: &Path) -> Result<Value, CheckpointError> {
     let manifest = checked(path)?;
+    check_base(learner, &manifest, path)?;
     let tensors = read_tensors(&path.join(TENSORS))?;
     let targets = named(learner)?;
     let other = |problem: String| CheckpointError::OtherModel { path: path.to_path_buf(), problem };
@@ -206,9 +237,7 @@ pub fn restore(learner: &mut Learner, path: &Path) -> Result<Value, CheckpointEr
         let mut target = target;
         tch::no_grad(|| target.f_copy_(by_name[name.as_str()]))?;
     }
-    if learner.model.parameters[0].kind() != Kind::Float {
-        shim::copy_each(&learner.model.parameters, &learner.masters)?;
-    }
+    learner.renew_computed()?;
     learner.steps_taken = manifest.step;
     read_notes(path)
 }

@@ -4,6 +4,9 @@
 //! generator in the same process reads that very copy, so trainer and generator cannot disagree
 //! about weights. Gradients are summed over micro-batches in float32.
 //!
+//! A model with an adapter learns nothing else: its float32 matrices are masters and what the network
+//! computes with in one, and the base, in the kind that is computed in, has no gradients.
+//!
 //! Losses come from outside: [`Learner::forward`] gives log-probs, the caller gives back a gradient
 //! per token. Not here: what the loss is.
 
@@ -124,8 +127,8 @@ pub struct Learner {
     pub(crate) steps_taken: u64,
     pub(super) shard: Option<Shard>,
     pub(super) grads: Vec<Option<Tensor>>,
-    /// Place of the matrix that the head multiplies with.
-    head_place: usize,
+    /// Place of the matrix that the head multiplies with; `None` where it is frozen.
+    head_place: Option<usize>,
     loads: Vec<ExpertLoad>,
     options: LearnerOptions,
     /// Set by benches.
@@ -133,20 +136,18 @@ pub struct Learner {
 }
 
 impl Learner {
-    /// Takes a model loaded in float32.
+    /// Takes a model loaded in float32, or with an adapter and in the kind that is computed in.
     pub fn new(model: Model, options: LearnerOptions) -> Result<Self, TchError> {
         assert!(
-            model.parameters.iter().all(|parameter| parameter.kind() == Kind::Float),
+            model.trained().iter().all(|parameter| parameter.kind() == Kind::Float),
             "master weights are float32"
         );
-        let masters: Vec<Tensor> = model.parameters.iter().map(Tensor::shallow_clone).collect();
-        let model = match options.compute {
-            ComputeKind::Float32 => model,
-            ComputeKind::BFloat16 => {
-                let rounded = masters.iter().map(|master| master.f_to_kind(Kind::BFloat16));
-                let rounded = rounded.collect::<Result<_, _>>()?;
-                Model::over(model.config, rounded, model.folder)?
-            }
+        let masters: Vec<Tensor> = model.trained().iter().map(Tensor::shallow_clone).collect();
+        let model = if options.compute == ComputeKind::Float32 || model.adapter.is_some() {
+            model
+        } else {
+            let rounded = masters.iter().map(|master| master.f_to_kind(Kind::BFloat16));
+            model.with_trained(rounded.collect::<Result<_, _>>()?)?
         };
         Self::over(model, masters, None, options)
     }
@@ -157,18 +158,18 @@ impl Learner {
         mut shard: Option<Shard>,
         options: LearnerOptions,
     ) -> Result<Self, TchError> {
-        for parameter in &model.parameters {
+        for parameter in model.trained() {
             let _ = parameter.f_set_requires_grad(true)?;
         }
         let head = if model.config.is_head_tied { "embedding" } else { "head" };
-        let head_place = model.layout.iter().position(|parameter| parameter.name == head);
+        let head_place = model.trained_layout().iter().position(|known| known.name == head);
         Ok(Self {
             optimizer: AdamW::new(&masters, options.optimizer)?,
             grads: match &mut shard {
                 Some(shard) => shard.fresh_gradients()?,
                 None => masters.iter().map(|_| None).collect(),
             },
-            head_place: head_place.expect("every layout has an embedding"),
+            head_place,
             steps_taken: 0,
             loads: Vec::new(),
             stopwatch: None,
@@ -184,13 +185,13 @@ impl Learner {
         self.steps_taken
     }
 
-    /// The float32 weights, in the order of the model's layout.
+    /// The float32 weights that are trained, in the order of their layout.
     pub fn masters(&self) -> &[Tensor] {
         assert!(self.shard.is_none(), "ranks hold parts: gather them");
         &self.masters
     }
 
-    /// Gradients summed since the last step, in the order of the model's layout.
+    /// Gradients summed since the last step, in the order of the trained weights.
     pub fn gradients(&self) -> &[Option<Tensor>] {
         &self.grads
     }
@@ -217,7 +218,7 @@ impl Learner {
             None => self.grads.iter_mut().for_each(|grad| *grad = None),
         }
         // A backward pass that failed may have left gradients with the leaves.
-        self.model.parameters.iter().try_for_each(|leaf| shim::take_grad(leaf).map(drop))
+        self.model.trained().iter().try_for_each(|leaf| shim::take_grad(leaf).map(drop))
     }
 
     /// Log-probs and entropies only.
@@ -251,7 +252,7 @@ impl Learner {
             &batch.targets,
             &pending.scores,
             gradients,
-            &mut grad_vd,
+            grad_vd.as_mut(),
         )?;
         self.finish(pending.pass, batch, grad_vd, &d_hidden)
     }
@@ -269,7 +270,7 @@ impl Learner {
         let (scores, d_hidden) = self.head()?.score_and_backward(
             &hidden_md,
             &batch.targets,
-            &mut grad_vd,
+            grad_vd.as_mut(),
             gradient_of,
         )?;
         drop(hidden_md);
@@ -301,10 +302,11 @@ impl Learner {
     }
 
     /// The head's running gradient, taken out so that it can be added to in place.
-    fn head_gradient(&mut self) -> Result<Tensor, TchError> {
-        match self.grads[self.head_place].take() {
-            Some(grad) => Ok(grad),
-            None => self.masters[self.head_place].f_zeros_like(),
+    fn head_gradient(&mut self) -> Result<Option<Tensor>, TchError> {
+        let Some(place) = self.head_place else { return Ok(None) };
+        match self.grads[place].take() {
+            Some(grad) => Ok(Some(grad)),
+            None => self.masters[place].f_zeros_like().map(Some),
         }
     }
 
@@ -312,10 +314,12 @@ impl Learner {
         &mut self,
         mut pass: ForwardPass,
         batch: &TrainingBatch,
-        grad_vd: Tensor,
+        grad_vd: Option<Tensor>,
         d_hidden_md: &Tensor,
     ) -> Result<(), TchError> {
-        self.grads[self.head_place] = Some(grad_vd);
+        if let Some(place) = self.head_place {
+            self.grads[place] = grad_vd;
+        }
         self.loads.append(&mut pass.loads);
         let is_whole = batch.scored() as i64 == batch.packed.len();
         let d_hidden_nd = if is_whole {
@@ -324,7 +328,7 @@ impl Learner {
             pass.hidden_nd.f_zeros_like()?.f_detach()?.f_index_copy_(0, &batch.rows, d_hidden_md)?
         };
         self.model.network.backward(pass, &batch.packed, &d_hidden_nd)?;
-        for (leaf, sum) in self.model.parameters.iter().zip(&mut self.grads) {
+        for (leaf, sum) in self.model.trained().iter().zip(&mut self.grads) {
             let Some(grad) = shim::take_grad(leaf)? else { continue };
             match sum {
                 Some(sum) => {
@@ -346,9 +350,7 @@ impl Learner {
         let grads = self.take_gradients()?;
         let lr = self.rate();
         let norm = tch::no_grad(|| self.optimizer.step(&self.masters, &grads, lr))?;
-        if self.options.compute != ComputeKind::Float32 {
-            shim::copy_each(&self.model.parameters, &self.masters)?;
-        }
+        self.renew_computed()?;
         let (expert_imbalance, busiest_expert) = self.expert_report()?;
         // Read last: until here nothing has waited for the device.
         let gradient_norm = norm.f_double_value(&[])?;
@@ -358,6 +360,15 @@ impl Learner {
         self.steps_taken = step;
         self.lap("optimizer")?;
         Ok(StepReport { step, lr, gradient_norm, expert_imbalance, busiest_expert })
+    }
+
+    /// Rounds the masters into the weights that the network computes with, where those are others.
+    pub(super) fn renew_computed(&self) -> Result<(), TchError> {
+        let computed = self.model.trained();
+        if computed.first().is_some_and(|first| first.kind() != Kind::Float) {
+            shim::copy_each(computed, &self.masters)?;
+        }
+        Ok(())
     }
 
     fn take_gradients(&mut self) -> Result<Vec<Tensor>, TchError> {
@@ -373,7 +384,7 @@ impl Learner {
         step: u64,
         grads: &[Tensor],
     ) -> Result<StepError, TchError> {
-        for (grad, parameter) in grads.iter().zip(&self.model.layout) {
+        for (grad, parameter) in grads.iter().zip(self.model.trained_layout()) {
             if grad.f_isfinite()?.f_all()?.f_int64_value(&[])? == 0 {
                 return Ok(StepError::NotFinite { step, parameter: parameter.name.clone() });
             }

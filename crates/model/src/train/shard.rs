@@ -153,29 +153,34 @@ fn views(row_tensor: &Tensor, row: &Row, shapes: &[Vec<i64>]) -> Result<Vec<Tens
 }
 
 impl Learner {
-    /// Takes a model loaded in float32, the same on every rank: whatever ranks were given, rank 0's
-    /// weights are broadcast.
+    /// Takes a model as [`Learner::new`] does, the same on every rank: whatever ranks were given, rank
+    /// 0's weights are broadcast.
     pub fn sharded(
         model: Model,
         options: LearnerOptions,
         ranks: &Ranks,
     ) -> Result<Self, RankError> {
         let _guard = tch::no_grad_guard();
-        let row = Row::new(&model.layout, ranks.size());
+        let row = Row::new(model.trained_layout(), ranks.size());
         let (device, whole) = (model.device(), row.part * ranks.size() as i64);
-        let kind = match options.compute {
-            ComputeKind::Float32 => Kind::Float,
-            ComputeKind::BFloat16 => Kind::BFloat16,
-        };
+        // An adapter's matrices are float32 whatever the base computes in.
+        let is_wide = options.compute == ComputeKind::Float32 || model.adapter.is_some();
+        let kind = if is_wide { Kind::Float } else { Kind::BFloat16 };
+        if model.adapter.is_some() {
+            for parameter in &model.parameters {
+                ranks.data.broadcast(&[&parameter.f_detach()?], 0)?;
+            }
+        }
         let weights = Tensor::f_zeros([whole], (kind, device))?;
         let start = row.part * ranks.rank() as i64;
-        let master = match options.compute {
+        let master = if is_wide {
             // One memory for both: the optimizer writes where the network reads.
-            ComputeKind::Float32 => weights.f_narrow(0, start, row.part)?,
-            ComputeKind::BFloat16 => Tensor::f_zeros([row.part], (Kind::Float, device))?,
+            weights.f_narrow(0, start, row.part)?
+        } else {
+            Tensor::f_zeros([row.part], (Kind::Float, device))?
         };
         let own = row.stretches(&(start..start + row.part));
-        for (index, parameter) in model.parameters.iter().enumerate() {
+        for (index, parameter) in model.trained().iter().enumerate() {
             // Contiguous by construction, whoever made the model.
             let flat = parameter.f_detach()?.f_contiguous()?.f_view(-1)?;
             ranks.data.broadcast(&[&flat], 0)?;
@@ -187,17 +192,12 @@ impl Learner {
             }
         }
         let master = master.f_detach()?;
-        let shapes: Vec<Vec<i64>> = model.layout.iter().map(|p| p.shape.clone()).collect();
+        let shapes: Vec<Vec<i64>> =
+            model.trained_layout().iter().map(|p| p.shape.clone()).collect();
         let parameters = views(&weights, &row, &shapes)?;
-        let Model { config, folder, .. } = model;
         let gradients = Tensor::f_zeros([whole], (Kind::Float, device))?;
         let shard = Shard { row, weights, gradients, shapes };
-        Ok(Self::over(
-            Model::over(config, parameters, folder)?,
-            vec![master],
-            Some(shard),
-            options,
-        )?)
+        Ok(Self::over(model.with_trained(parameters)?, vec![master], Some(shard), options)?)
     }
 
     /// Takes one step with the gradients of all ranks. Every rank calls it, with or without

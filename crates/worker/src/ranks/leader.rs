@@ -126,7 +126,7 @@ impl Trainer for RankedTrainer {
 
     fn publish(&mut self) -> Result<WeightHandle, TrainerError> {
         let version = self.version();
-        let published = self.weight_store.publish(version, &self.model().parameters);
+        let published = self.weight_store.publish(version, self.model().trained());
         published.map_err(|error| device_error(version, &error))
     }
 

@@ -1,5 +1,6 @@
 //! A tiny random model, a recipe for it, and batches that some model of its kind has recorded.
 
+use scalerl_model::adapter;
 use scalerl_model::bench::Shape;
 use scalerl_model::folder::Model;
 use scalerl_model::train::TrainingBatch;
@@ -9,7 +10,7 @@ use scalerl_rollout::{
     Batch, Completion, FinishReason, Group, GroupId, PolicyVersion, Prompt, PromptId, Reward,
     Rollout, TrainBatch, TrainSequence,
 };
-use scalerl_worker::options::head_options;
+use scalerl_worker::options::{adapter_config, head_options};
 use tch::{Device, Kind};
 
 pub(crate) fn model(seed: i64) -> Model {
@@ -32,6 +33,12 @@ pub(crate) fn recipe() -> Recipe {
     recipe.sampling.temperature = 0.8;
     recipe.objective.filter = Filter::None;
     recipe
+}
+
+/// The model as the recipe trains it: with its adapter, where it has one.
+#[allow(dead_code, reason = "for the tests that train adapters")]
+pub(crate) fn trained_as(recipe: &Recipe, model: Model) -> Model {
+    adapter::start(model, None, adapter_config(recipe), recipe.seed).unwrap()
 }
 
 /// Log-probs of each sequence's completion under a model, all packed together.

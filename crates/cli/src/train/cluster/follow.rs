@@ -28,7 +28,7 @@ pub(crate) fn run(
             None => return Ok(()),
         },
     };
-    let model = policy.load(Kind::Float, device)?;
+    let model = policy.load(recipe, Kind::Float, device)?;
     let team = Team::join(launch, device, rank_deadlines(recipe));
     let team = team.map_err(|error| {
         let hint = error.hint();

@@ -21,7 +21,7 @@ use safetensors::{Dtype, SafeTensors};
 use serde_json::{Map, Value, json};
 use tch::{Device, Kind, Tensor};
 
-use super::{CheckpointError, TENSORS, checked, read_notes, write_folder};
+use super::{About, CheckpointError, TENSORS, base, check_base, checked, read_notes, write_folder};
 use crate::error::LoadError;
 use crate::layout::Parameter;
 use crate::tensor_file::broken;
@@ -47,8 +47,9 @@ pub fn save_together(
         collect(learner, ranks, |_, _, _| Ok(()))?;
         return Ok(None);
     };
+    let about = About { step: learner.steps_taken, base: base(learner)?, notes };
     let mut has_collected = false;
-    let written = write_folder(learner.steps_taken, notes, folder, |path| {
+    let written = write_folder(&about, folder, |path| {
         has_collected = true;
         write_state(learner, ranks, path)
     });
@@ -64,7 +65,7 @@ pub(crate) fn gather_masters(
     learner: &Learner,
     ranks: &Ranks,
 ) -> Result<Vec<Tensor>, CheckpointError> {
-    let layout = &learner.model.layout;
+    let layout = learner.model.trained_layout();
     if ranks.rank() != 0 {
         section(learner, ranks, 0, &mut |_, _| Ok(()))?;
         return Ok(Vec::new());
@@ -87,7 +88,7 @@ pub(crate) fn gather_masters(
 }
 
 fn write_state(learner: &Learner, ranks: &Ranks, path: &Path) -> Result<(), CheckpointError> {
-    let layout = &learner.model.layout;
+    let layout = learner.model.trained_layout();
     let total = Row::new(layout, ranks.size()).total() as u64;
     let header = header(layout);
     let data = header.len() as u64;
@@ -143,7 +144,7 @@ fn section(
     index: usize,
     each: &mut dyn FnMut(i64, &Tensor) -> Result<(), CheckpointError>,
 ) -> Result<(), CheckpointError> {
-    let row = Row::new(&learner.model.layout, ranks.size());
+    let row = Row::new(learner.model.trained_layout(), ranks.size());
     let mut failed = None;
     for (range, length) in stretches(row.part) {
         let own = part(learner, index).f_narrow(0, range.start, length).map_err(RankError::from)?;
@@ -221,12 +222,13 @@ impl RestorePlan {
     /// Opens a checkpoint for ranks with this learner's model.
     pub fn open(learner: &Learner, path: &Path) -> Result<Self, CheckpointError> {
         let manifest = checked(path)?;
+        check_base(learner, &manifest, path)?;
         let name = path.join(TENSORS);
         let file = map(&name)?;
         let tensors = SafeTensors::deserialize(&file).map_err(|error| broken(&name, error))?;
         let other =
             |problem: String| CheckpointError::OtherModel { path: path.to_path_buf(), problem };
-        let layout = &learner.model.layout;
+        let layout = learner.model.trained_layout();
         let expected = layout.len() * (SECTIONS.len() + 1);
         if tensors.len() != expected {
             return Err(other(format!("{} tensors, {expected} expected", tensors.len())));
@@ -286,7 +288,7 @@ pub fn restore_together(
 ) -> Result<u64, CheckpointError> {
     assert_eq!(plan.is_some(), ranks.rank() == 0, "rank 0 reads");
     let _guard = tch::no_grad_guard();
-    let row = Row::new(&learner.model.layout, ranks.size());
+    let row = Row::new(learner.model.trained_layout(), ranks.size());
     let tensors = plan.map(|plan| SafeTensors::deserialize(&plan.file)).transpose();
     let tensors = tensors.map_err(|error| broken(Path::new(TENSORS), error))?;
     for (index, section) in SECTIONS.into_iter().enumerate() {
@@ -295,7 +297,7 @@ pub fn restore_together(
             if let (Some(plan), Some(tensors)) = (plan, &tensors) {
                 for rank in 0..ranks.size() as i64 {
                     let range = rank * row.part + range.start..rank * row.part + range.end;
-                    let layout = &learner.model.layout;
+                    let layout = learner.model.trained_layout();
                     everybody.push(plan.read(tensors, layout, &row, (section, range))?);
                 }
             }
