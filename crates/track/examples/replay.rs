@@ -44,7 +44,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let mut targets = Vec::new();
     for text in trackers {
-        let (name, url) = text.split_once('=').map_or((text.as_str(), None), |(a, b)| (a, Some(b.into())));
+        let (name, url) =
+            text.split_once('=').map_or((text.as_str(), None), |(a, b)| (a, Some(b.into())));
         let choice = match name {
             "tensorboard" => TrackerChoice::TensorBoard,
             "wandb" => TrackerChoice::Wandb,
@@ -59,7 +60,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (mut log, before) = EventLog::open(&folder.events())?;
     // Which recorded event comes next: those that count, one line of the beginning apart.
     let done = scalerl_journal::History::of(before.clone());
-    let counted = done.events.iter().filter(|event| !matches!(event.what, What::Resumed { .. })).count();
+    let counted =
+        done.events.iter().filter(|event| !matches!(event.what, What::Resumed { .. })).count();
     let next = counted / CHECKPOINT * CHECKPOINT;
     if !before.is_empty() {
         let kept = kept_lines(&before, next);
