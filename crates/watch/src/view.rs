@@ -14,11 +14,15 @@ use scalerl_board::number::short;
 use scalerl_board::{Block, Table, escape, fragment};
 use scalerl_journal::FleetTable;
 use scalerl_report::run::{compute, forecasts};
+use scalerl_report::figures::spread;
 use serde::Serialize;
 
 use crate::digest::Digest;
 use crate::glance::{Plan, State};
 use curve::Curve;
+
+/// Windows of what changes over time.
+const MOST_WINDOWS: usize = 30;
 
 /// What is drawn.
 pub(crate) struct Subject<'a> {
@@ -69,6 +73,17 @@ impl Parts {
             ),
             true,
         )
+    }
+
+    /// The same figures under numbers of now.
+    pub(crate) fn with_numbers(&self, subject: &Subject<'_>) -> Self {
+        let state = State::of(&subject.digest.status, subject.is_alive);
+        let mut parts = self.clone();
+        parts.state = state.word();
+        if let Some(first) = parts.parts.first_mut() {
+            first.html = head(subject, &state);
+        }
+        parts
     }
 
     pub(crate) fn draw(subject: &Subject<'_>, curve: &mut Curve) -> Self {
@@ -174,7 +189,8 @@ fn compute_blocks(subject: &Subject<'_>) -> Vec<Block> {
     }
     let columns = ["role", "device time", "share"].map(str::to_owned).to_vec();
     let mut blocks = vec![Block::Table(Table { caption: String::new(), columns, rows })];
-    let bins = digest.steps.bins();
+    // Some windows: from one step to the next there is little to see but noise.
+    let bins = &spread(digest.steps.bins(), MOST_WINDOWS + 1)[..];
     if bins.len() > 1 {
         let shares: Vec<(f64, [f64; 4])> = bins
             .windows(2)
