@@ -4,8 +4,8 @@
 //! run folders --the reading thread--> glances, digests, drawn parts --revision--> connections
 //! ```
 //! The thread reads only while somebody looks: a list asks for glances, an open run for its digest.
-//! Its work on a run that is open is paced: it rests a hundred times as long as it has just worked, for
-//! the numbers and for the figures, so that a page costs about 1 % of one core however fast a run writes. Only the first reading, which
+//! Its work on a run that is open is paced: it rests two hundred times as long as it has just worked,
+//! for the numbers and for the figures, so that a page costs about 1 % of one core however fast a run writes. Only the first reading, which
 //! somebody waits for, and what follows a kill, a resume or an end, go as fast as they can.
 //!
 //! Runs are only read. Locks: each is held for a look or an exchange, never while a file is read.
@@ -34,8 +34,8 @@ const SEARCH: Duration = Duration::from_secs(5);
 const WANTED: Duration = Duration::from_secs(30);
 /// What is not looked at for so long is forgotten.
 const FORGOTTEN: Duration = Duration::from_mins(10);
-/// Rest for work: at most 1 % of one core.
-const REST: u32 = 100;
+/// Rest for work, of the numbers and of the figures: together at most 1 % of one core.
+const REST: u32 = 200;
 /// Between two refreshments of the numbers, at least.
 const NUMBERS: Duration = Duration::from_secs(1);
 /// Bytes of a journal between two looks at what else is wanted.

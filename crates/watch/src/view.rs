@@ -121,7 +121,7 @@ fn head(subject: &Subject<'_>, state: &State) -> String {
     let tiles = [
         ("step", step),
         ("pass rate", rate),
-        ("at twice the compute", twice),
+        ("at 2× compute", twice),
         ("device-hours", short(ledger.device_hours())),
         ("tokens/s", speed),
         ("largest lag", digest.largest_lag.to_string()),
@@ -129,15 +129,15 @@ fn head(subject: &Subject<'_>, state: &State) -> String {
     ];
     let mut html = String::new();
     let why = match state {
-        State::Ended(reason) => format!(": {reason}"),
-        State::Failed(error) => format!(": {error}"),
-        State::Killed => ": no end was recorded, and no process holds the run".to_owned(),
+        State::Ended(reason) => (*reason).to_owned(),
+        State::Failed(error) => error.clone(),
+        State::Killed => "no end was recorded, and no process holds the run".to_owned(),
         State::Alive | State::Unreadable(_) => String::new(),
     };
     let word = state.word();
     let _ = write!(
         html,
-        "<p class=\"standing\"><span class=\"state {word}\">{word}</span>{}</p>",
+        "<p class=\"standing\"><span class=\"state {word}\">{word}</span> {}</p>",
         escape(&why)
     );
     if let Some(line) = subject.damaged {
