@@ -1,6 +1,6 @@
 # Every command a user or contributor needs. Each target sets up what it needs by itself.
 
-.PHONY: test-track wheel test-python test-python-callbacks dist lint-dist test-dist packages licences test-hostile test-vllm test-rewards test-environments test-serve test-cluster test-slurm quickstart forecasts setup setup-sandbox test test-models test-generate test-gpu check fmt bench fuzz help
+.PHONY: test-watch test-track wheel test-python test-python-callbacks dist lint-dist test-dist packages licences test-hostile test-vllm test-rewards test-environments test-serve test-cluster test-slurm quickstart forecasts setup setup-sandbox test test-models test-generate test-gpu check fmt bench fuzz help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -93,6 +93,11 @@ test-serve: setup ## openai's client and lm-eval against scalerl serve, judged b
 
 test-track: ## wandb sync, tensorboard, mlflow server and Trackio as they are, over kills and restarts; installs about 2 GB into out/venv-track
 	scripts/test/track.sh
+
+test-watch: ## the live page in a real browser: a run lives, is killed, resumed and stopped under it; installs chromium and playwright-core
+	cargo build --release --locked --package scalerl --no-default-features --features watch
+	cargo build --locked --package scalerl-engine --example simulate
+	scripts/test/watch.sh target/release/scalerl target/debug/examples/simulate
 
 test-vllm: setup ## a real vLLM on the CPU as generator; installs about 6 GB into out/venv-vllm
 	python3 scripts/setup/vllm.py

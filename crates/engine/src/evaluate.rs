@@ -14,6 +14,7 @@ use crate::{
     error::EngineError,
     meter::Role,
     sampling::{Answer, Floor},
+    token_list::sample_of,
 };
 
 /// What an evaluation found.
@@ -71,7 +72,7 @@ pub(crate) async fn evaluate<G: Generator, R: Grader>(
         for (prompt, answers) in set.prompts.iter().zip(answers).take(wanted) {
             let Some(answer) = answers.first() else { continue };
             let Some(rollout) = answer.rollout() else { continue };
-            let mut sample = Sample::new(&set.name, prompt, &rollout);
+            let mut sample = sample_of(&set.name, prompt, &rollout, &settings.intake);
             sample.reward = answer.verdict.as_ref().ok().copied();
             sample.error = answer.verdict.as_ref().err().cloned();
             sample.metrics = answer.metrics.clone();

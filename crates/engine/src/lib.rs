@@ -48,6 +48,7 @@ mod signals;
 mod slots;
 pub mod stability;
 mod state;
+mod token_list;
 mod trainer_handle;
 mod window;
 

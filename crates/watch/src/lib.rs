@@ -31,7 +31,7 @@ pub use catalog::MOST_RUNS;
 pub use digest::{Digest, Latest, Session, Warning};
 pub use follow::Follower;
 pub use glance::{Glance, State};
-pub use room::{Reader, Room};
+pub use room::{Reader, Room, glances};
 pub use scalerl_http::StartError;
 pub use series::{Bin, Metric, Stat, StepSeries};
 pub use server::{Server, ServerOptions};

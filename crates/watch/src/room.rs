@@ -4,10 +4,9 @@
 //! run folders --the reading thread--> glances, digests, drawn parts --revision--> connections
 //! ```
 //! The thread reads only while somebody looks: a list asks for glances, an open run for its digest.
-//! Its work on a run that is open is paced: it rests a hundred times as long as it has just worked, so
-//! that a page costs less than 1 % of one core however fast a run writes. Only the first reading, which
-//! somebody waits for, goes as fast as it can. The last folder it has left is read every second at
-//! most.
+//! Its work on a run that is open is paced: it rests two hundred times as long as it has just worked,
+//! for the numbers and for the figures, so that a page costs about 1 % of one core however fast a run writes. Only the first reading, which
+//! somebody waits for, and what follows a kill, a resume or an end, go as fast as they can.
 //!
 //! Runs are only read. Locks: each is held for a look or an exchange, never while a file is read.
 
@@ -35,8 +34,10 @@ const SEARCH: Duration = Duration::from_secs(5);
 const WANTED: Duration = Duration::from_secs(30);
 /// What is not looked at for so long is forgotten.
 const FORGOTTEN: Duration = Duration::from_mins(10);
-/// Rest for work: at most 1 % of one core.
-const REST: u32 = 100;
+/// Rest for work, of the numbers and of the figures: together at most 1 % of one core.
+const REST: u32 = 200;
+/// Between two refreshments of the numbers, at least.
+const NUMBERS: Duration = Duration::from_secs(1);
 /// Bytes of a journal between two looks at what else is wanted.
 const BUDGET: u64 = 16 << 20;
 /// Runs that are followed at once.
@@ -61,8 +62,13 @@ struct Followed {
     curve: Curve,
     fleet_at: f64,
     is_alive: bool,
-    /// Not before; pace.
+    /// Sessions that are on show: one more is a resume, which takes things back.
+    sessions: usize,
+    /// Something has come since the figures were drawn.
+    is_pending: bool,
+    /// Not before: the numbers, and the figures.
     next: Instant,
+    next_figures: Instant,
 }
 
 /// Everything that is known of the runs.
@@ -117,8 +123,7 @@ impl Room {
     /// Starts the thread that reads. It ends when the result is dropped.
     pub fn start(self: &Arc<Self>) -> std::io::Result<Reader> {
         let room = self.clone();
-        let thread =
-            std::thread::Builder::new().name("watch".to_owned()).spawn(move || room.work())?;
+        let thread = std::thread::Builder::new().name("watch".to_owned()).spawn(move || room.work())?;
         Ok(Reader { room: self.clone(), thread: Some(thread) })
     }
 
@@ -213,8 +218,7 @@ impl Room {
             });
             (slug, run)
         };
-        let runs: BTreeMap<_, _> =
-            found.into_iter().map(|(slug, path)| known(slug, path)).collect();
+        let runs: BTreeMap<_, _> = found.into_iter().map(|(slug, path)| known(slug, path)).collect();
         let is_same = runs.len() == before.len() && runs.keys().eq(before.keys());
         if !is_same {
             write(&self.runs, Arc::new(runs));
@@ -308,7 +312,10 @@ impl Run {
             curve: Curve::default(),
             fleet_at: 0.0,
             is_alive: false,
+            sessions: 0,
+            is_pending: true,
             next: Instant::now(),
+            next_figures: Instant::now(),
         });
         let start = Instant::now();
         if start < one.next {
@@ -334,29 +341,47 @@ impl Run {
         let fleet = scalerl_journal::FleetTable::read(&self.path);
         let fleet_at = fleet.as_ref().map_or(0.0, |fleet| fleet.at);
         let is_alive = folder.is_held().unwrap_or(false);
-        let is_new = before != one.follower.generation()
-            || fleet_at > one.fleet_at
-            || is_alive != one.is_alive
-            || read(&self.parts).is_none_or(|parts| parts.is_unfinished);
-        (one.fleet_at, one.is_alive) = (fleet_at, is_alive);
-        if is_new {
-            let plan = held(&self.stamp).map_or_else(|| Plan::of(&folder), |(_, plan)| plan);
-            let parts = Parts::draw(
-                &crate::view::Subject {
-                    name: &folder.name(),
-                    digest: &digest,
-                    plan,
-                    is_alive,
-                    fleet: fleet.as_ref(),
-                    damaged: one.follower.damaged(),
-                },
-                &mut one.curve,
-            );
-            self.show(parts);
-            one.next = Instant::now() + start.elapsed() * REST;
+        let sessions = digest.sessions.count();
+        let shown = read(&self.parts).filter(|parts| !parts.is_unfinished);
+        // A run that ends, is killed or resumed is drawn at once: that is rare.
+        let is_turn = is_alive != one.is_alive || sessions != one.sessions || shown.is_none();
+        let is_new = is_turn || before != one.follower.generation() || fleet_at > one.fleet_at;
+        one.is_pending |= is_new;
+        (one.fleet_at, one.is_alive, one.sessions) = (fleet_at, is_alive, sessions);
+        let is_drawn = one.is_pending && (is_turn || start >= one.next_figures);
+        if !is_new && !is_drawn {
+            return (false, false);
         }
-        (is_new, false)
+        let plan = held(&self.stamp).map_or_else(|| Plan::of(&folder), |(_, plan)| plan);
+        let subject = crate::view::Subject {
+            name: &folder.name(),
+            digest: &digest,
+            plan,
+            is_alive,
+            fleet: fleet.as_ref(),
+            damaged: one.follower.damaged(),
+        };
+        match shown.filter(|_| !is_drawn) {
+            Some(parts) => self.show(parts.with_numbers(&subject)),
+            None => {
+                self.show(Parts::draw(&subject, &mut one.curve));
+                one.is_pending = false;
+                one.next_figures = Instant::now() + start.elapsed() * REST;
+            }
+        }
+        if !is_drawn {
+            one.next = Instant::now() + (start.elapsed() * REST).max(NUMBERS);
+        }
+        (true, false)
     }
+}
+
+/// A glance at every run of some folders, once.
+pub fn glances(folders: &[PathBuf]) -> Vec<(String, Arc<Glance>)> {
+    let room = Room::new(folders);
+    room.glance_at_all();
+    let runs = room.runs();
+    runs.values().filter_map(|run| Some((run.slug.clone(), read(&run.glance)?))).collect()
 }
 
 /// The thread that reads. Dropping it ends the thread.

@@ -14,11 +14,15 @@ use scalerl_board::number::short;
 use scalerl_board::{Block, Table, escape, fragment};
 use scalerl_journal::FleetTable;
 use scalerl_report::run::{compute, forecasts};
+use scalerl_report::figures::spread;
 use serde::Serialize;
 
 use crate::digest::Digest;
 use crate::glance::{Plan, State};
 use curve::Curve;
+
+/// Windows of what changes over time.
+const MOST_WINDOWS: usize = 30;
 
 /// What is drawn.
 pub(crate) struct Subject<'a> {
@@ -71,6 +75,17 @@ impl Parts {
         )
     }
 
+    /// The same figures under numbers of now.
+    pub(crate) fn with_numbers(&self, subject: &Subject<'_>) -> Self {
+        let state = State::of(&subject.digest.status, subject.is_alive);
+        let mut parts = self.clone();
+        parts.state = state.word();
+        if let Some(first) = parts.parts.first_mut() {
+            first.html = head(subject, &state);
+        }
+        parts
+    }
+
     pub(crate) fn draw(subject: &Subject<'_>, curve: &mut Curve) -> Self {
         let state = State::of(&subject.digest.status, subject.is_alive);
         let part = |id, heading, blocks: &[Block]| Part { id, heading, html: fragment(blocks) };
@@ -107,7 +122,7 @@ fn head(subject: &Subject<'_>, state: &State) -> String {
     let tiles = [
         ("step", step),
         ("pass rate", rate),
-        ("at twice the compute", twice),
+        ("at 2× compute", twice),
         ("device-hours", short(ledger.device_hours())),
         ("tokens/s", speed),
         ("largest lag", digest.largest_lag.to_string()),
@@ -115,15 +130,15 @@ fn head(subject: &Subject<'_>, state: &State) -> String {
     ];
     let mut html = String::new();
     let why = match state {
-        State::Ended(reason) => format!(": {reason}"),
-        State::Failed(error) => format!(": {error}"),
-        State::Killed => ": no end was recorded, and no process holds the run".to_owned(),
+        State::Ended(reason) => (*reason).to_owned(),
+        State::Failed(error) => error.clone(),
+        State::Killed => "no end was recorded, and no process holds the run".to_owned(),
         State::Alive | State::Unreadable(_) => String::new(),
     };
     let word = state.word();
     let _ = write!(
         html,
-        "<p class=\"standing\"><span class=\"state {word}\">{word}</span>{}</p>",
+        "<p class=\"standing\"><span class=\"state {word}\">{word}</span> {}</p>",
         escape(&why)
     );
     if let Some(line) = subject.damaged {
@@ -175,7 +190,8 @@ fn compute_blocks(subject: &Subject<'_>) -> Vec<Block> {
     }
     let columns = ["role", "device time", "share"].map(str::to_owned).to_vec();
     let mut blocks = vec![Block::Table(Table { caption: String::new(), columns, rows })];
-    let bins = digest.steps.bins();
+    // Some windows: from one step to the next there is little to see but noise.
+    let bins = &spread(digest.steps.bins(), MOST_WINDOWS + 1)[..];
     if bins.len() > 1 {
         let shares: Vec<(f64, [f64; 4])> = bins
             .windows(2)

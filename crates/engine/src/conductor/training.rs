@@ -7,7 +7,7 @@
 //!
 //! Not here: how a batch becomes a step, and which of its groups do not (`stepping.rs`).
 
-use scalerl_journal::What;
+use scalerl_journal::{Sample, What};
 use scalerl_rollout::{
     Generator, Grader, PolicyVersion, PromptSource, StepReport, TrainerError, WeightHandle,
 };
@@ -16,7 +16,11 @@ use tokio::time::timeout;
 use super::stepping::{Attempt, Refused, Stepped, step_over};
 use super::{Conductor, Done, TrainerUse};
 use crate::{
-    error::EngineError, groups::Formed, meter::Role, settings::Settings,
+    error::EngineError,
+    groups::{Formed, Ready},
+    meter::Role,
+    settings::Settings,
+    token_list::sample_of,
     trainer_handle::TrainerHandle,
 };
 
@@ -90,9 +94,13 @@ impl<G: Generator, S: TrainerHandle, P: PromptSource, R: Grader> Conductor<G, S,
         };
         self.tally.empty_batches = 0;
         self.progress.version = version;
-        self.unadopted.push((version, formed.into_slots()));
         self.meter.add_trained(report.tokens, report.model_flops);
         let ledger = self.meter.ledger();
+        if self.is_evaluation_time(&ledger) {
+            let samples = self.training_samples(&formed);
+            self.journal.folder.write_training_samples(version, &samples)?;
+        }
+        self.unadopted.push((version, formed.into_slots()));
         self.record(What::Step { lag, batch, report, ledger })?;
         let every = u64::from(self.settings.recipe.output.checkpoint_every_steps);
         self.progress.is_checkpoint_due |= version.0.is_multiple_of(every);
@@ -101,6 +109,17 @@ impl<G: Generator, S: TrainerHandle, P: PromptSource, R: Grader> Conductor<G, S,
         }
         self.check_budget();
         Ok(())
+    }
+
+    /// Some of what a step was trained on, for people to read; one completion a group.
+    fn training_samples(&self, formed: &Formed) -> Vec<Sample> {
+        let most = self.settings.recipe.output.sampled_completions as usize;
+        let first = |ready: &Ready| {
+            let rollout = ready.judged.rollouts.first()?;
+            let prompt = &ready.ticket.drawn.prompt;
+            Some(sample_of("training", prompt, rollout, &self.settings.intake))
+        };
+        formed.ready.iter().take(most).filter_map(first).collect()
     }
 
     fn put_back(&mut self, formed: Formed) {
