@@ -12,6 +12,8 @@
 //!
 //! Not here: data frames and plots by matplotlib (Python), the commands (`scalerl_cli`).
 
+#![expect(clippy::needless_pass_by_value, reason = "PyO3 hands arguments over by value")]
+
 mod comparing;
 mod failure;
 mod fitting;
