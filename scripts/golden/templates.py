@@ -9,6 +9,7 @@ import json
 import pathlib
 import sys
 
+import jinja2
 import transformers
 from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -37,17 +38,25 @@ def templates(path):
     return [(case["model"], case["template"]) for case in json.loads(path.read_text())["cases"]]
 
 
+def render(chat, template, **options):
+    """None where the template refuses the chat, as Llama 3's refuses two calls in one message."""
+    try:
+        return render_jinja_template([chat], chat_template=template, **options, **TOKENS)[0][0]
+    except jinja2.TemplateError:
+        return None
+
+
 def main():
     cases = []
     for name, template in [pair for path in map(pathlib.Path, sys.argv[2:]) for pair in templates(path)]:
         renderings = []
         for chat in CHATS:
             for is_open in (False, True):
-                text = render_jinja_template([chat], chat_template=template, add_generation_prompt=is_open, **TOKENS)[0][0]
+                text = render(chat, template, add_generation_prompt=is_open)
                 renderings.append(dict(messages=chat, is_open=is_open, text=text))
         for chat in TOOL_CHATS if "tools" in template else []:
             for is_open in (False, True):
-                text = render_jinja_template([chat], tools=[TOOL], chat_template=template, add_generation_prompt=is_open, **TOKENS)[0][0]
+                text = render(chat, template, tools=[TOOL], add_generation_prompt=is_open)
                 renderings.append(dict(messages=chat, tools=[TOOL], is_open=is_open, text=text))
         cases.append(dict(model=name, template=template, renderings=renderings))
     out = dict(transformers=transformers.__version__, tokens=TOKENS, cases=cases)

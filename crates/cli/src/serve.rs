@@ -4,6 +4,8 @@
 //! conversations become text is in `serve/chat.rs`.
 
 pub(crate) mod chat;
+#[cfg(test)]
+mod llama3_tests;
 
 use std::io::Write;
 use std::sync::Arc;

@@ -52,9 +52,7 @@ impl Chat {
             ChatError::Template("it does not show what the assistant wrote".to_owned())
         })?;
         let gap = self.format.encode(&text[at + WRITTEN.len()..])?;
-        // The end token that the policy chose stands there already.
-        let is_ended = gap.first() == written.last()
-            && gap.first().is_some_and(|first| self.format.end_tokens().contains(first));
+        let is_ended = self.format.has_written_end(written, &gap);
         Ok(gap[usize::from(is_ended)..].to_vec())
     }
 

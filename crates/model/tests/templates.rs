@@ -11,7 +11,7 @@ use serde_json::Value;
 fn templates_of_real_models_render_as_in_transformers() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/templates.json");
     let golden: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    let mut with_tools = 0;
+    let (mut with_tools, mut refused) = (0, 0);
     for case in golden["cases"].as_array().unwrap() {
         let folder = tempfile::tempdir().unwrap();
         let write =
@@ -25,9 +25,11 @@ fn templates_of_real_models_render_as_in_transformers() {
             with_tools += usize::from(!tools.is_empty());
             let extras = Extras { tools, ..Extras::default() };
             let messages = rendering["messages"].as_array().unwrap();
-            let text = template.render_with(messages, prompt, &extras).unwrap();
-            assert_eq!(text, rendering["text"].as_str().unwrap(), "{}", case["model"]);
+            let text = template.render_with(messages, prompt, &extras).ok();
+            assert_eq!(text.as_deref(), rendering["text"].as_str(), "{}", case["model"]);
+            refused += usize::from(text.is_none());
         }
     }
-    assert_eq!(with_tools, 6);
+    // Llama 3's refuses two calls in one message.
+    assert_eq!((with_tools, refused), (12, 2));
 }

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::tools::Family;
+use crate::tools::{END_OF_MESSAGE, Family};
 
 /// What a conversation has beside its messages.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -70,4 +70,17 @@ pub trait ChatFormat: Send + Sync + 'static {
 
     /// The form of tool calls that the model was taught, if any.
     fn tool_family(&self) -> Option<Family>;
+
+    /// Whether the model has written the end with which `gap`, what the template puts after its turn,
+    /// begins: then it is not written twice. Llama 3 ends a turn that calls a tool with a mark of its
+    /// own, in place of the one that its template writes.
+    fn has_written_end(&self, turn: &[u32], gap: &[u32]) -> bool {
+        let (Some(last), Some(first)) = (turn.last(), gap.first()) else { return false };
+        let is_end = |id: &u32| self.end_tokens().contains(id);
+        let is_end_of_call = || {
+            self.tool_family() == Some(Family::Llama3)
+                && self.decode(&[*last], Special::Show).is_ok_and(|text| text == END_OF_MESSAGE)
+        };
+        is_end(first) && (last == first || is_end(last) && is_end_of_call())
+    }
 }

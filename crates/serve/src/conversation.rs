@@ -41,9 +41,7 @@ pub(crate) fn prompt(
         && let Some(gap) = gap(chat, messages, turn.messages.len(), extras)?
     {
         let gap = chat.encode(&gap)?;
-        // The model has written the end itself.
-        let is_written = tokens.last() == gap.first()
-            && gap.first().is_some_and(|first| chat.end_tokens().contains(first));
+        let is_written = chat.has_written_end(tokens, &gap);
         return Ok([&turn.prompt, tokens, &gap[usize::from(is_written)..]].concat());
     }
     chat.encode(&chat.render(messages, extras)?)

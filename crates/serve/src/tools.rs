@@ -9,6 +9,8 @@ mod llama3;
 
 use serde_json::{Map, Value};
 
+pub(crate) use llama3::END_OF_MESSAGE;
+
 /// A form of tool calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {

@@ -6,6 +6,8 @@ use serde_json::Value;
 use super::{Message, ToolCall};
 
 const TAG: &str = "<|python_tag|>";
+/// Ends a turn that waits for a tool's answer.
+pub(crate) const END_OF_MESSAGE: &str = "<|eom_id|>";
 
 pub(super) fn parse(text: &str) -> Message {
     let tool_calls = calls(text).unwrap_or_default();
