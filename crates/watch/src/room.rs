@@ -123,7 +123,8 @@ impl Room {
     /// Starts the thread that reads. It ends when the result is dropped.
     pub fn start(self: &Arc<Self>) -> std::io::Result<Reader> {
         let room = self.clone();
-        let thread = std::thread::Builder::new().name("watch".to_owned()).spawn(move || room.work())?;
+        let thread =
+            std::thread::Builder::new().name("watch".to_owned()).spawn(move || room.work())?;
         Ok(Reader { room: self.clone(), thread: Some(thread) })
     }
 
@@ -218,7 +219,8 @@ impl Room {
             });
             (slug, run)
         };
-        let runs: BTreeMap<_, _> = found.into_iter().map(|(slug, path)| known(slug, path)).collect();
+        let runs: BTreeMap<_, _> =
+            found.into_iter().map(|(slug, path)| known(slug, path)).collect();
         let is_same = runs.len() == before.len() && runs.keys().eq(before.keys());
         if !is_same {
             write(&self.runs, Arc::new(runs));

@@ -13,8 +13,8 @@ use std::fmt::Write as _;
 use scalerl_board::number::short;
 use scalerl_board::{Block, Table, escape, fragment};
 use scalerl_journal::FleetTable;
-use scalerl_report::run::{compute, forecasts};
 use scalerl_report::figures::spread;
+use scalerl_report::run::{compute, forecasts};
 use serde::Serialize;
 
 use crate::digest::Digest;

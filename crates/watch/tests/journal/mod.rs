@@ -187,7 +187,11 @@ impl Writer {
 
     pub fn stop(&mut self, version: u64) {
         let reason = StopReason::Steps;
-        self.add(What::Stopped { version: PolicyVersion(version), reason, ledger: ledger(version) });
+        self.add(What::Stopped {
+            version: PolicyVersion(version),
+            reason,
+            ledger: ledger(version),
+        });
     }
 
     pub fn sample(&self, version: u64, completion: &str) {
