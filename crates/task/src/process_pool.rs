@@ -8,7 +8,7 @@
 //!
 //! Each thread owns a process. One that overstays, ends, or answers another question than the one asked
 //! is killed with its group and started anew; its question is an error, never an answer. A process whose
-//! first line has `most_per_call` takes what waits, up to so many, in one call. Where such a call fails,
+//! first line has `most_per_call` takes its share of what waits, up to so many, in one call. Where such a call fails,
 //! its questions are asked again one by one, so that one of them cannot take the others with it.
 //!
 //! Not here: what is asked (`verify/`, `second_opinion.rs`); programs that run to their end

@@ -32,6 +32,8 @@ pub(super) struct Queue {
 #[derive(Default)]
 struct Waiting {
     questions: VecDeque<Question>,
+    /// Threads that wait for questions, and share what comes.
+    idle: usize,
     is_closed: bool,
 }
 
@@ -55,13 +57,29 @@ impl Queue {
         self.arrived.notify_all();
     }
 
-    /// What waits, at most `most`, as soon as there is something; `None` when the pool is closed.
-    /// Questions that nobody waits for any longer are dropped.
+    /// A share of what waits, at most `most`, as soon as there is something; `None` when the pool is
+    /// closed. Questions that nobody waits for any longer are dropped.
     pub(super) fn take(&self, most: usize) -> Option<Vec<Question>> {
         let mut waiting = self.waiting();
+        waiting.idle += 1;
+        let (mut waiting, taken) = self.share(waiting, most);
+        waiting.idle -= 1;
+        if taken.is_some() && !waiting.questions.is_empty() {
+            self.arrived.notify_one();
+        }
+        taken
+    }
+
+    /// Waits for questions and takes as many as leave the other idle threads as many: a group that is
+    /// judged one completion after the other is not one process's burst while others stand by.
+    fn share<'a>(
+        &'a self,
+        mut waiting: MutexGuard<'a, Waiting>,
+        most: usize,
+    ) -> (MutexGuard<'a, Waiting>, Option<Vec<Question>>) {
         loop {
             if waiting.is_closed {
-                return None;
+                return (waiting, None);
             }
             waiting.questions.retain(|question| question.since.elapsed() < self.patience);
             let Some(first) = waiting.questions.front() else {
@@ -74,13 +92,11 @@ impl Queue {
                 waiting = waited.unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
-            let together = waiting.questions.iter().take(most).take_while(|one| !one.is_alone);
+            let fair = waiting.questions.len().div_ceil(waiting.idle.max(1)).min(most);
+            let together = waiting.questions.iter().take(fair).take_while(|one| !one.is_alone);
             let count = together.count().max(1);
             let taken = waiting.questions.drain(..count).collect();
-            if !waiting.questions.is_empty() {
-                self.arrived.notify_one();
-            }
-            return Some(taken);
+            return (waiting, Some(taken));
         }
     }
 
@@ -128,6 +144,28 @@ mod tests {
         assert_eq!(numbers(queue.take(3)), [3, 4]);
         queue.close();
         assert!(queue.take(3).is_none());
+    }
+
+    #[test]
+    fn what_waits_is_shared_among_those_who_stand_by() {
+        let queue = queue(0);
+        std::thread::scope(|scope| {
+            let takers: Vec<_> =
+                (0..4).map(|_| scope.spawn(|| numbers(queue.take(64)).len())).collect();
+            while queue.waiting().idle < 4 {
+                std::thread::yield_now();
+            }
+            let mut waiting = queue.waiting();
+            for n in 0..16_u64 {
+                let body = [("n".to_owned(), n.into())].into_iter().collect();
+                let (reply, since) = (channel().0, Instant::now());
+                waiting.questions.push_back(Question { body, reply, since, is_alone: false });
+            }
+            drop(waiting);
+            queue.arrived.notify_one();
+            let counts: Vec<usize> = takers.into_iter().map(|one| one.join().unwrap()).collect();
+            assert_eq!(counts, [4, 4, 4, 4]);
+        });
     }
 
     #[test]
