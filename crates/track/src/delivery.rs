@@ -17,8 +17,8 @@ use crate::error::TrackError;
 use crate::tail::{Read, Tail};
 use crate::tracker::{Ending, Opening, Run, Target, Tracker};
 
-/// Rows of one batch.
-const MOST_ROWS: usize = 200;
+/// Rows of one batch: about as many as one request to MLflow may have.
+const MOST_ROWS: usize = 20;
 
 /// Lines read at once: bounds what one pass takes.
 const MOST_LINES: usize = 20_000;
