@@ -6,7 +6,7 @@
 //!
 //! Lines of RECORDED's journal are appended to RUN's one by one; samples are copied before. Kill it
 //! anywhere and give the same command again: it goes on as a resumed run does, from the last multiple
-//! of 40 lines, so lines are taken back and written again. For tests with real servers.
+//! of 100 lines, so lines are taken back and written again. For tests with real servers.
 
 use std::error::Error;
 use std::fs;
@@ -20,7 +20,7 @@ use scalerl_rollout::PolicyVersion;
 use scalerl_track::{Following, Say, Target};
 
 /// Lines between two checkpoints.
-const CHECKPOINT: usize = 40;
+const CHECKPOINT: usize = 100;
 
 #[expect(clippy::print_stderr, clippy::print_stdout, reason = "this is what the example is for")]
 fn main() -> Result<(), Box<dyn Error>> {

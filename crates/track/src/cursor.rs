@@ -31,6 +31,8 @@ pub(crate) struct Cursor {
     pub(crate) position: Position,
     /// Line of the last row sent.
     pub(crate) last_row: Option<usize>,
+    /// Line of the last row that a server may have: saved before it is sent.
+    pub(crate) attempted: Option<usize>,
     /// Rows sent in this generation.
     pub(crate) rows: u64,
     /// CRC-32 of the recipe that was sent as config.
@@ -75,11 +77,12 @@ impl Cursor {
 
     /// Everything is to be sent anew.
     pub(crate) fn restart(&mut self) {
-        if self.state.is_null() && self.rows == 0 {
+        if self.state.is_null() && self.rows == 0 && self.attempted.is_none() {
             return;
         }
         self.generation += 1;
         (self.position, self.last_row, self.rows) = (Position::default(), None, 0);
+        self.attempted = None;
         let state = std::mem::take(&mut self.state);
         if !state.is_null() {
             self.superseded = state;

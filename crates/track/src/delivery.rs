@@ -17,8 +17,8 @@ use crate::error::TrackError;
 use crate::tail::{Read, Tail};
 use crate::tracker::{Ending, Opening, Run, Target, Tracker};
 
-/// Rows of one batch.
-const MOST_ROWS: usize = 200;
+/// Rows of one batch: about as many as one request to MLflow may have.
+const MOST_ROWS: usize = 20;
 
 /// Lines read at once: bounds what one pass takes.
 const MOST_LINES: usize = 20_000;
@@ -147,6 +147,12 @@ impl Delivery {
         let (position, last) = (at.tail.position(), rows.last().map(|row| row.line));
         if !rows.is_empty() {
             self.finished = None;
+            if self.target.is_server() {
+                // A kill after the server took them must not hide that it has them.
+                self.tracker()?;
+                self.cursor.attempted = last;
+                self.save()?;
+            }
             let state = self.tracker()?.send(&rows)?;
             self.cursor.state = state;
             self.cursor.rows += rows.len() as u64;
@@ -164,6 +170,8 @@ impl Delivery {
         let recipe = crc32fast::hash(run.recipe.as_bytes());
         let (position, last_row) = (self.cursor.position, self.cursor.last_row);
         let is_undone = last_row.is_some_and(|row| tail.is_undone_since(position.lines, row));
+        let may_have = self.cursor.attempted;
+        let is_undone = is_undone || may_have.is_some_and(|row| tail.is_undone_since(row + 1, row));
         let is_other = recipe != self.cursor.recipe && !self.target.is_server();
         if is_undone || is_other || !tail.skip_to(position)? {
             self.cursor.restart();

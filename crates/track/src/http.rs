@@ -89,6 +89,10 @@ impl Http {
             let answer = text.chars().take(SHOWN).collect();
             return Err(TrackError::Refused { url, status, answer });
         }
+        // An upload is answered with nothing at all.
+        if text.is_empty() {
+            return Ok(Value::Null);
+        }
         serde_json::from_str(&text)
             .map_err(|error| TrackError::Garbage { url, problem: error.to_string() })
     }

@@ -96,6 +96,22 @@ fn rows_that_do_not_count_any_more_make_a_fresh_run_with_the_history_that_does()
 }
 
 #[test]
+fn rows_that_a_server_took_before_a_kill_are_known_though_nobody_heard_of_it() {
+    let parent = tempfile::tempdir().unwrap();
+    let (server, mut journal) = (Server::start(), Journal::create(parent.path()));
+    journal.train(1, 3);
+    let kept = journal.lines();
+    journal.train(4, 6);
+    // The rows arrive, the answer does not, and the process is gone.
+    server.will(&[Mood::LosesAnswers]);
+    Delivery::new(&journal.path, trackio(&server)).unwrap().pass().unwrap_err();
+    let mut journal = journal.resume(3, kept);
+    journal.train(4, 5);
+    export(&journal.path, &trackio(&server));
+    assert_eq!(of_trackio(&server, "run-1.2"), expected(&journal.path));
+}
+
+#[test]
 fn a_resume_that_takes_nothing_back_goes_on_in_the_same_run() {
     let parent = tempfile::tempdir().unwrap();
     let (server, mut journal) = (Server::start(), Journal::create(parent.path()));
