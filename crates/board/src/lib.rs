@@ -71,5 +71,5 @@ pub use page::{Block, Page, Piece, Section, Table, fragment, script, stylesheet}
 pub use png::png;
 pub use save::{DrawError, Format, save};
 pub use svg::svg;
-pub use text::escape;
 pub use terminal::{Glyphs, TerminalOptions, terminal};
+pub use text::escape;

@@ -70,7 +70,11 @@ struct Findings {
 impl Findings {
     fn of(story: &Story) -> Self {
         let fits = rayon::join(|| curve::fit(story), || halftime::test(story));
-        Self { fit: fits.0, half_time: fits.1, forecasts: forecasts::check(&story.forecasts, &story.points) }
+        Self {
+            fit: fits.0,
+            half_time: fits.1,
+            forecasts: forecasts::check(&story.forecasts, &story.points),
+        }
     }
 }
 

@@ -12,9 +12,9 @@ use serde_json::{Map, Value};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::error::ApiError;
-use scalerl_http::key;
 use crate::server::App;
 use crate::session::SessionState;
+use scalerl_http::key;
 
 /// Longest that a client may take to send a body.
 const BODY: Duration = Duration::from_secs(30);

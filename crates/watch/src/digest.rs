@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use scalerl_journal::{
-    BadSign, Event, EvaluationPoint, FleetChange, ForecastReport, Ledger, SetReport, Status,
+    BadSign, EvaluationPoint, Event, FleetChange, ForecastReport, Ledger, SetReport, Status,
     Summary, What,
 };
 use scalerl_rollout::PolicyVersion;

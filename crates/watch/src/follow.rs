@@ -167,13 +167,7 @@ fn scan(undone: &mut Undone, index: usize, line: &[u8]) -> Verdict {
     Verdict::Whole
 }
 
-fn fold(
-    undone: &Undone,
-    building: &mut Digest,
-    name: &str,
-    index: usize,
-    line: &[u8],
-) -> Verdict {
+fn fold(undone: &Undone, building: &mut Digest, name: &str, index: usize, line: &[u8]) -> Verdict {
     let Some(line) = digest::parse(line) else { return Verdict::Broken };
     if let Line::Parsed(event) = &line
         && matches!(event.what, What::Resumed { .. })

@@ -181,9 +181,7 @@ impl Glance {
                 What::Step { report, .. } if report.version.0 <= bound => {
                     version.get_or_insert(report.version.0);
                 }
-                What::Forecast(report)
-                    if self.forecast.is_none() && report.version.0 <= bound =>
-                {
+                What::Forecast(report) if self.forecast.is_none() && report.version.0 <= bound => {
                     self.forecast = Some(report.clone());
                 }
                 _ => {}
@@ -201,9 +199,9 @@ impl Glance {
 
     /// Share of the steps of its budget.
     pub fn done(&self) -> Option<f64> {
-        self.budget_steps.filter(|steps| *steps > 0).map(|steps| {
-            (self.version as f64 / steps as f64).clamp(0.0, 1.0)
-        })
+        self.budget_steps
+            .filter(|steps| *steps > 0)
+            .map(|steps| (self.version as f64 / steps as f64).clamp(0.0, 1.0))
     }
 }
 

@@ -123,7 +123,8 @@ impl Room {
     /// Starts the thread that reads. It ends when the result is dropped.
     pub fn start(self: &Arc<Self>) -> std::io::Result<Reader> {
         let room = self.clone();
-        let thread = std::thread::Builder::new().name("watch".to_owned()).spawn(move || room.work())?;
+        let thread =
+            std::thread::Builder::new().name("watch".to_owned()).spawn(move || room.work())?;
         Ok(Reader { room: self.clone(), thread: Some(thread) })
     }
 
@@ -218,7 +219,8 @@ impl Room {
             });
             (slug, run)
         };
-        let runs: BTreeMap<_, _> = found.into_iter().map(|(slug, path)| known(slug, path)).collect();
+        let runs: BTreeMap<_, _> =
+            found.into_iter().map(|(slug, path)| known(slug, path)).collect();
         let is_same = runs.len() == before.len() && runs.keys().eq(before.keys());
         if !is_same {
             write(&self.runs, Arc::new(runs));
@@ -361,13 +363,12 @@ impl Run {
             fleet: fleet.as_ref(),
             damaged: one.follower.damaged(),
         };
-        match shown.filter(|_| !is_drawn) {
-            Some(parts) => self.show(parts.with_numbers(&subject)),
-            None => {
-                self.show(Parts::draw(&subject, &mut one.curve));
-                one.is_pending = false;
-                one.next_figures = Instant::now() + start.elapsed() * REST;
-            }
+        if let Some(parts) = shown.filter(|_| !is_drawn) {
+            self.show(parts.with_numbers(&subject));
+        } else {
+            self.show(Parts::draw(&subject, &mut one.curve));
+            one.is_pending = false;
+            one.next_figures = Instant::now() + start.elapsed() * REST;
         }
         if !is_drawn {
             one.next = Instant::now() + (start.elapsed() * REST).max(NUMBERS);

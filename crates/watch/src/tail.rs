@@ -196,7 +196,14 @@ mod tests {
         let mut tail = Tail::new(path.clone());
         let mut count = 0;
         let mut rounds = 0;
-        while tail.read(50, |_, _| { count += 1; Verdict::Whole }).unwrap() == Reached::Budget {
+        while tail
+            .read(50, |_, _| {
+                count += 1;
+                Verdict::Whole
+            })
+            .unwrap()
+            == Reached::Budget
+        {
             rounds += 1;
         }
         assert_eq!((count, rounds), (100, 10));

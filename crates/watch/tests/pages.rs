@@ -1,5 +1,7 @@
 //! The server as a client sees it: every page, and everything that must be refused.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod journal;
 
 use std::io::{Read as _, Write as _};
@@ -98,8 +100,11 @@ fn nothing_outside_the_runs_can_be_read() {
     std::fs::write(outer.path().join("secret.txt"), "TOP SECRET").unwrap();
     let runs = outer.path().join("runs");
     let path = finished(&runs, "one");
-    std::os::unix::fs::symlink(outer.path().join("secret.txt"), path.join("samples/step-000001.jsonl"))
-        .unwrap();
+    std::os::unix::fs::symlink(
+        outer.path().join("secret.txt"),
+        path.join("samples/step-000001.jsonl"),
+    )
+    .unwrap();
     let server = start(&runs, None);
     for path in [
         "/run/..%2f..%2fsecret.txt",
@@ -140,7 +145,9 @@ fn what_a_model_writes_never_becomes_part_of_the_page() {
     assert!(none.contains("Nothing was found") && !none.contains("<script"));
     let (_, head, _) = ask(&server, "GET", "/", "");
     assert!(head.contains("content-security-policy: default-src 'self';"), "{head}");
-    assert!(head.contains("x-content-type-options: nosniff") && head.contains("x-frame-options: deny"));
+    assert!(
+        head.contains("x-content-type-options: nosniff") && head.contains("x-frame-options: deny")
+    );
     assert!(!page.contains(" style=\"") && !page.contains("onclick"), "the policy forbids both");
 }
 
@@ -148,7 +155,8 @@ fn what_a_model_writes_never_becomes_part_of_the_page() {
 fn another_sites_name_for_this_machine_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(folder.path(), None);
-    for host in ["evil.example", "evil.example:7070", "127.0.0.1.evil.example", "10.0.0.1", "[::2]"] {
+    for host in ["evil.example", "evil.example:7070", "127.0.0.1.evil.example", "10.0.0.1", "[::2]"]
+    {
         let request = format!("GET / HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
         assert_eq!(raw(&server, &request).0, 421, "{host}");
     }
@@ -282,7 +290,9 @@ fn a_screen_has_as_many_lines_as_the_terminal_and_no_orders_from_files() {
     let digest = scalerl_watch::Follower::open(&path).unwrap().catch_up().unwrap();
     screen.tell(Some(digest), 1.0);
     let frame = screen.frame(100, 30);
-    assert!(frame.len() <= 30 && frame[0].starts_with("run  ended: its steps are done  step 60 of 100"));
+    assert!(
+        frame.len() <= 30 && frame[0].starts_with("run  ended: its steps are done  step 60 of 100")
+    );
     assert!(frame.iter().any(|line| line.contains("device-hours: train")), "{frame:?}");
     assert!(frame.iter().all(|line| !line.contains('\x1b')));
     assert!(screen.press(Key::Back) && screen.open().is_none());

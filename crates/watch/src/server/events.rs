@@ -33,7 +33,10 @@ pub(super) fn follow(app: Arc<App>, run: Option<Arc<Run>>) -> Response {
                 Some(run) => app.room.want(run),
                 None => app.room.want_list(),
             }
-            let now = (app.room.list_generation(), run.as_ref().map(|run| run.drawn.load(Ordering::Acquire)));
+            let now = (
+                app.room.list_generation(),
+                run.as_ref().map(|run| run.drawn.load(Ordering::Acquire)),
+            );
             if said == Some(now) {
                 events.send(": still here\n\n".to_owned()).await;
             } else {

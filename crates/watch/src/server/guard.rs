@@ -69,7 +69,8 @@ fn has_key(app: &App, known: &str, headers: &HeaderMap) -> bool {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let bearer = text(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
     let cookies = text(header::COOKIE).unwrap_or_default();
-    let cookie = cookies.split(';').find_map(|one| one.trim().strip_prefix(COOKIE)?.strip_prefix('='));
+    let cookie =
+        cookies.split(';').find_map(|one| one.trim().strip_prefix(COOKIE)?.strip_prefix('='));
     bearer.is_some_and(|given| key::is_same(given, known))
         || cookie.is_some_and(|given| key::is_same(given, &app.session))
 }

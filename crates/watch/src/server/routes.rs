@@ -1,4 +1,7 @@
-//! Routes, one line each; what they answer is in `answer.rs`.
+//! Routes, one line each; what they answer is in `answer.rs`. A refusal is an answer too, so both sides
+//! of a result are responses.
+
+#![expect(clippy::result_large_err, reason = "a response is made once a request")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -217,7 +220,6 @@ async fn login(State(app): Shared, body: String) -> Response {
     if !is_right {
         return (StatusCode::UNAUTHORIZED, "the key is wrong").into_response();
     }
-    let cookie =
-        format!("{}={}; HttpOnly; SameSite=Strict; Path=/", guard::COOKIE, app.session);
+    let cookie = format!("{}={}; HttpOnly; SameSite=Strict; Path=/", guard::COOKIE, app.session);
     ([(header::SET_COOKIE, cookie)], "welcome").into_response()
 }

@@ -122,14 +122,10 @@ pub(super) fn run(
 fn numbers(digest: &Digest) -> Vec<String> {
     let ledger = &digest.ledger;
     let total = ledger.device_seconds.total();
-    let roles = compute::roles(&ledger.device_seconds).map(|(name, part)| {
-        format!("{name} {}", compute::percent(compute::share(part, total)))
-    });
-    let mut lines = vec![format!(
-        "{} device-hours: {}",
-        short(ledger.device_hours()),
-        roles.join(", ")
-    )];
+    let roles = compute::roles(&ledger.device_seconds)
+        .map(|(name, part)| format!("{name} {}", compute::percent(compute::share(part, total))));
+    let mut lines =
+        vec![format!("{} device-hours: {}", short(ledger.device_hours()), roles.join(", "))];
     if let Some(last) = digest.steps.bins().last() {
         let now = |metric| short(last.stat(metric).mean());
         lines.push(format!(

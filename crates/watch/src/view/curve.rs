@@ -6,9 +6,9 @@
 
 use std::time::{Duration, Instant};
 
+use scalerl_board::Block;
 use scalerl_board::chart::Role;
 use scalerl_board::plots::{self, Captions, Measured, RunCurve};
-use scalerl_board::Block;
 use scalerl_curve::{Fit, FitOptions};
 use scalerl_journal::EvaluationPoint;
 use scalerl_recipe::Axis;

@@ -142,8 +142,8 @@ pub(crate) fn compared(runs: &[(String, Arc<Glance>)]) -> String {
             words::interval(value, low, high)
         });
         let ledger = &glance.ledger;
-        let speed = (ledger.wall_s > 0.0)
-            .then(|| short(ledger.tokens_generated as f64 / ledger.wall_s));
+        let speed =
+            (ledger.wall_s > 0.0).then(|| short(ledger.tokens_generated as f64 / ledger.wall_s));
         let or_dash = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
         vec![
             slug.clone(),

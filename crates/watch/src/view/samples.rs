@@ -4,8 +4,8 @@
 
 use std::fmt::Write as _;
 
-use scalerl_board::number::short;
 use scalerl_board::escape;
+use scalerl_board::number::short;
 use scalerl_journal::{Sample, SampleToken};
 use scalerl_rollout::FinishReason;
 
@@ -58,7 +58,8 @@ fn one(file: &SampleFile, sample: &Sample, html: &mut String) {
     let class = verdict.replace(' ', "-");
     let reward = sample.reward.map_or("–".to_owned(), |reward| short(reward.value));
     let of = if file.is_training { "training" } else { "evaluation" };
-    let turns = if sample.turns > 1 { format!(" · {} turns", sample.turns) } else { String::new() };
+    let turns =
+        if sample.turns > 1 { format!(" · {} turns", sample.turns) } else { String::new() };
     let _ = write!(
         html,
         "<details class=\"sample\"><summary><span class=\"verdict {class}\">{verdict}</span> \
@@ -119,7 +120,8 @@ fn tokens(list: &[SampleToken], all: u64, html: &mut String) {
         let text = escape(&token.text);
         let version = token.version.0;
         if token.is_injected {
-            let _ = write!(html, "<mark title=\"injected, read by version {version}\">{text}</mark>");
+            let _ =
+                write!(html, "<mark title=\"injected, read by version {version}\">{text}</mark>");
             continue;
         }
         // From certain to a chance below 1 in 400 (e⁻⁶).

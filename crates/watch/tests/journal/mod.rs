@@ -1,6 +1,11 @@
 //! Run folders with journals of any length, written by the journal's own writer.
 
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of this one")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "each test file uses its own part of this one"
+)]
 
 use std::path::{Path, PathBuf};
 
@@ -187,7 +192,11 @@ impl Writer {
 
     pub fn stop(&mut self, version: u64) {
         let reason = StopReason::Steps;
-        self.add(What::Stopped { version: PolicyVersion(version), reason, ledger: ledger(version) });
+        self.add(What::Stopped {
+            version: PolicyVersion(version),
+            reason,
+            ledger: ledger(version),
+        });
     }
 
     pub fn sample(&self, version: u64, completion: &str) {
