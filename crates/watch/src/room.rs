@@ -363,13 +363,12 @@ impl Run {
             fleet: fleet.as_ref(),
             damaged: one.follower.damaged(),
         };
-        match shown.filter(|_| !is_drawn) {
-            Some(parts) => self.show(parts.with_numbers(&subject)),
-            None => {
-                self.show(Parts::draw(&subject, &mut one.curve));
-                one.is_pending = false;
-                one.next_figures = Instant::now() + start.elapsed() * REST;
-            }
+        if let Some(parts) = shown.filter(|_| !is_drawn) {
+            self.show(parts.with_numbers(&subject));
+        } else {
+            self.show(Parts::draw(&subject, &mut one.curve));
+            one.is_pending = false;
+            one.next_figures = Instant::now() + start.elapsed() * REST;
         }
         if !is_drawn {
             one.next = Instant::now() + (start.elapsed() * REST).max(NUMBERS);

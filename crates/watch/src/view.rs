@@ -46,7 +46,8 @@ pub(crate) struct Part {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Parts {
     pub(crate) state: &'static str,
-    pub(crate) parts: Vec<Part>,
+    #[serde(rename = "parts")]
+    pub(crate) all: Vec<Part>,
     /// The journal has not been read yet.
     #[serde(skip)]
     pub(crate) is_unfinished: bool,
@@ -55,7 +56,7 @@ pub(crate) struct Parts {
 impl Parts {
     fn only(html: String, is_unfinished: bool) -> Self {
         let parts = vec![Part { id: "head", heading: "", html }];
-        Self { state: "reading", parts, is_unfinished }
+        Self { state: "reading", all: parts, is_unfinished }
     }
 
     pub(crate) fn unreadable(error: &str) -> Self {
@@ -80,7 +81,7 @@ impl Parts {
         let state = State::of(&subject.digest.status, subject.is_alive);
         let mut parts = self.clone();
         parts.state = state.word();
-        if let Some(first) = parts.parts.first_mut() {
+        if let Some(first) = parts.all.first_mut() {
             first.html = head(subject, &state);
         }
         parts
@@ -98,7 +99,7 @@ impl Parts {
             part("trouble", "Stability, errors, sessions", &trouble::blocks(subject)),
             part("fleet", "Processes", &trouble::fleet(subject)),
         ];
-        Self { state: state.word(), parts, is_unfinished: false }
+        Self { state: state.word(), all: parts, is_unfinished: false }
     }
 }
 
@@ -115,9 +116,10 @@ fn head(subject: &Subject<'_>, state: &State) -> String {
         let (value, low, high) = report.at_twice;
         format!("{value:.3} <small>[{low:.3}, {high:.3}]</small>")
     });
-    let speed = match ledger.wall_s > 0.0 {
-        true => short(ledger.tokens_generated as f64 / ledger.wall_s),
-        false => "–".to_owned(),
+    let speed = if ledger.wall_s > 0.0 {
+        short(ledger.tokens_generated as f64 / ledger.wall_s)
+    } else {
+        "–".to_owned()
     };
     let tiles = [
         ("step", step),

@@ -1,6 +1,8 @@
 //! Following journals: what the follower says is what the journal's own reader says, however the file
 //! grows, tears or is resumed; and memory does not grow with it.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod journal;
 
 use std::io::Write as _;

@@ -1,5 +1,7 @@
 //! The server as a client sees it: every page, and everything that must be refused.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod journal;
 
 use std::io::{Read as _, Write as _};
@@ -233,7 +235,7 @@ fn a_page_is_told_of_new_steps_and_of_a_resume() {
     let kept = writer.log.count();
     // The piece is there, and the page was told to ask for it.
     let mut told = |what: &str| {
-        let (end, mut count) = (Instant::now() + Duration::from_secs(60), 0);
+        let (end, mut count) = (Instant::now() + Duration::from_mins(1), 0);
         while count == 0 || !get(&server, "/run/run/parts").1.contains(what) {
             assert!(Instant::now() < end, "{what} did not come");
             let mut bytes = [0; 4096];

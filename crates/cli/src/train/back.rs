@@ -119,6 +119,9 @@ pub(super) fn after(
         dry_run: false,
         price_per_hour: None,
         no_history: args.no_history,
+        // The page that is open stays open.
+        #[cfg(feature = "watch")]
+        watch: false,
         device: args.device.clone(),
     }))
 }

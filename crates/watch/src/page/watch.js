@@ -108,6 +108,7 @@ const samples = () => {
   const form = by("search");
   const found = by("found");
   let skip = 0;
+  let isSeen = false;
   const look = async () => {
     const wish = new URLSearchParams([...new FormData(form)].filter(([, value]) => value !== ""));
     wish.set("skip", skip);
@@ -154,8 +155,13 @@ const samples = () => {
   new IntersectionObserver((seen, observer) => {
     if (!seen.some((one) => one.isIntersecting)) return;
     observer.disconnect();
+    isSeen = true;
     look();
   }, { rootMargin: "300px" }).observe(by("samples"));
+  // A young run has none yet: looked for again with every change until there are some.
+  return () => {
+    if (isSeen && skip === 0 && found.querySelector("details.sample") === null && !new FormData(form).get("text")) look();
+  };
 };
 
 const stopping = () => {
@@ -172,13 +178,14 @@ const stopping = () => {
 };
 
 const one = () => {
+  const lookAgain = samples();
   const refresh = onlyOne(async () => {
     const { state, parts } = await (await ask(`/run/${run}/parts`)).json();
     document.body.dataset.state = state;
     for (const part of parts) put(document.querySelector(`#${part.id} > .part`), part.html);
+    lookAgain();
   });
   follow("/events?run=" + encodeURIComponent(run), refresh);
-  samples();
   stopping();
 };
 

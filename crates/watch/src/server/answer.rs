@@ -88,7 +88,7 @@ pub(super) fn run(slug: &str, parts: &Parts) -> Response {
          <a href=\"#trouble\">stability</a><a href=\"#fleet\">processes</a>\
          <a href=\"#samples\">completions</a></nav>\n"
     );
-    let known = |id: &str| parts.parts.iter().find(|part| part.id == id);
+    let known = |id: &str| parts.all.iter().find(|part| part.id == id);
     let places = [
         ("head", ""),
         ("curve", "Pass rate against compute"),

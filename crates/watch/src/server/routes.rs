@@ -1,4 +1,7 @@
-//! Routes, one line each; what they answer is in `answer.rs`.
+//! Routes, one line each; what they answer is in `answer.rs`. A refusal is an answer too, so both sides
+//! of a result are responses.
+
+#![expect(clippy::result_large_err, reason = "a response is made once a request")]
 
 use std::sync::Arc;
 use std::time::Duration;

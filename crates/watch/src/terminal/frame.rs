@@ -44,7 +44,7 @@ pub(super) fn list(
     chosen: usize,
     (width, height): (usize, usize),
 ) -> Vec<String> {
-    let name = width.saturating_sub(62).clamp(12, 48);
+    let name = width.saturating_sub(68).clamp(12, 48);
     let line = |cells: [&str; 6]| {
         let [run, state, step, rate, twice, hours] = cells;
         let line = format!(

@@ -1,6 +1,11 @@
 //! Run folders with journals of any length, written by the journal's own writer.
 
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of this one")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "each test file uses its own part of this one"
+)]
 
 use std::path::{Path, PathBuf};
 
