@@ -220,7 +220,7 @@ fn one_two_and_three_ranks_give_the_numbers_of_one_process() {
                 let found = crew.trainer().step(batch).unwrap();
                 assert_same_report(&found, expected);
                 let apart = (found.loss - expected.loss).abs();
-                assert!(apart <= LOSSES * expected.loss.abs(), "{name} {size}: {apart:e}");
+                assert!(apart <= LOSSES * expected.loss.abs().max(1.0), "{name} {size}: {apart:e}");
             }
             let masters = crew.trainer().gather_masters().unwrap();
             let apart = distance(&masters, alone.masters());

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use crate::bench::{finish, folder, reading, resume, said, scalerl, succeed, train};
 use crate::learning::assert_rises;
 
-const LORA: [&str; 3] = ["adapter.type=lora", "adapter.rank=8", "optimizer.lr=5e-3"];
+const LORA: [&str; 4] =
+    ["adapter.type=lora", "adapter.rank=8", "adapter.alpha=8.0", "optimizer.lr=1.5e-3"];
 
 fn newest_adapter(run: &str) -> PathBuf {
     let mut all: Vec<PathBuf> = std::fs::read_dir(folder().join(run).join("checkpoints"))
