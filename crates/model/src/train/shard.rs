@@ -155,6 +155,7 @@ fn views(row_tensor: &Tensor, row: &Row, shapes: &[Vec<i64>]) -> Result<Vec<Tens
 impl Learner {
     /// Takes a model as [`Learner::new`] does, the same on every rank: whatever ranks were given, rank
     /// 0's weights are broadcast.
+    #[expect(clippy::needless_pass_by_value, reason = "the weights live on in the shard alone")]
     pub fn sharded(
         model: Model,
         options: LearnerOptions,
