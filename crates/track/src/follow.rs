@@ -20,7 +20,7 @@ const EVERY: Duration = Duration::from_secs(2);
 
 /// First pause after trouble; each is twice the one before.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
 /// Pause in the last effort.
 const LAST_PAUSE: Duration = Duration::from_millis(500);

@@ -72,7 +72,7 @@ impl Mlflow {
             mlflow.own_run(&experiment, opening)?
         };
         mlflow.run_id = mlflow.text(&info["run_id"])?;
-        mlflow.artifacts = info["artifact_uri"].as_str().unwrap_or_default().to_owned();
+        info["artifact_uri"].as_str().unwrap_or_default().clone_into(&mut mlflow.artifacts);
         if state.is_null() {
             mlflow.describe(run, opening)?;
         }

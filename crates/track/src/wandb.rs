@@ -161,7 +161,7 @@ impl Wandb {
         table["nrows"] = json!(row.samples.len());
         let text = table.to_string();
         let digest = Sha256::digest(text.as_bytes());
-        let sum: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let sum = digest.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
         let name = format!("media/table/samples_{}_{}.table.json", self.rows, &sum[..20]);
         let path = self.folder.join("files").join(&name);
         let parent = path.parent().unwrap_or(&self.folder);

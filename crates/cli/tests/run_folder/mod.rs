@@ -252,6 +252,7 @@ fn sample(index: usize) -> Sample {
         finish: FinishReason::Stop,
         // One is an episode, with hostile text on both sides.
         parts: if index == 2 { parts() } else { Vec::new() },
+        token_list: Vec::new(),
         turns: if index == 2 { 2 } else { 1 },
         metrics: if index == 2 { [("calls".to_owned(), 1.0)].into() } else { BTreeMap::new() },
         error: (index == 1).then(|| format!("the environment: gone {HOSTILE}")),
