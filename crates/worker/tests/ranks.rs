@@ -23,8 +23,6 @@ use tch::{Device, Kind, Tensor};
 /// float32 gradients added in another order; the optimizer's quotient keeps their relative error.
 const FLOAT_SUMS: f64 = 1e-5;
 const VARIANTS: [&str; 4] = ["cispo", "gspo", "all-terms", "lora"];
-/// Of losses: they are sums in float64.
-const LOSSES: f64 = 1e-6;
 
 fn variant(name: &str) -> Recipe {
     let mut recipe = recipe();
@@ -219,8 +217,6 @@ fn one_two_and_three_ranks_give_the_numbers_of_one_process() {
             for (batch, expected) in batches.iter().zip(&expected) {
                 let found = crew.trainer().step(batch).unwrap();
                 assert_same_report(&found, expected);
-                let apart = (found.loss - expected.loss).abs();
-                assert!(apart <= LOSSES * expected.loss.abs().max(1.0), "{name} {size}: {apart:e}");
             }
             let masters = crew.trainer().gather_masters().unwrap();
             let apart = distance(&masters, alone.masters());
