@@ -6,7 +6,7 @@
 
 mod tiny_models;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use scalerl_model::adapter::{Adapter, AdapterConfig, Place};
@@ -32,23 +32,23 @@ fn testdata() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata")
 }
 
-fn tensors(path: &Path) -> HashMap<String, Tensor> {
+fn tensors(path: &Path) -> BTreeMap<String, Tensor> {
     read_tensors(path).unwrap().into_iter().collect()
 }
 
-fn case(name: &str) -> (PathBuf, HashMap<String, Tensor>, HashMap<String, Tensor>) {
+fn case(name: &str) -> (PathBuf, BTreeMap<String, Tensor>, BTreeMap<String, Tensor>) {
     let folder = testdata().join("lora").join(name);
     let base = testdata().join(name.split('-').next().unwrap());
     let golden = tensors(&folder.join("golden.safetensors"));
     (folder, golden, tensors(&base.join("golden.safetensors")))
 }
 
-fn sequences(base: &HashMap<String, Tensor>) -> Vec<Vec<i64>> {
+fn sequences(base: &BTreeMap<String, Tensor>) -> Vec<Vec<i64>> {
     let ids = |index| Vec::try_from(&base[&format!("ids_{index}")]).unwrap();
     (0..SEQUENCES).map(ids).collect()
 }
 
-fn stacked(tensors: &HashMap<String, Tensor>, what: &str) -> Tensor {
+fn stacked(tensors: &BTreeMap<String, Tensor>, what: &str) -> Tensor {
     let part = |index| tensors[&format!("{what}_{index}")].shallow_clone();
     Tensor::cat(&(0..SEQUENCES).map(part).collect::<Vec<_>>(), 0)
 }

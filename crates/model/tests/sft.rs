@@ -44,6 +44,8 @@ fn options(folder: &Path, steps: u64) -> SftOptions {
     write_task(&folder.join("train.jsonl"), 0, 800, true);
     write_task(&folder.join("valid.jsonl"), 800, 60, true);
     SftOptions {
+        base: None,
+        adapter: None,
         model: tiny(),
         is_from_scratch: true,
         train: folder.join("train.jsonl"),

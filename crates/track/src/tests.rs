@@ -16,8 +16,8 @@ use crate::{Delivery, Outcome, Row, Target, counted_rows};
 /// Every value by name, step and time: what a tracker shows.
 type Shown = Vec<(String, u64, f64)>;
 
-fn target(choice: TrackerChoice) -> Target {
-    Target::new(&choice, "tests").unwrap()
+fn target(choice: &TrackerChoice) -> Target {
+    Target::new(choice, "tests").unwrap()
 }
 
 /// Sends until nothing is new; trouble is tried again a bounded number of times.
@@ -33,6 +33,12 @@ fn deliver(delivery: &mut Delivery) {
 /// A whole session of one process.
 fn export(run: &Path, target: &Target) {
     deliver(&mut Delivery::new(run, target.clone()).unwrap());
+}
+
+fn export_all(run: &Path, targets: &[Target]) {
+    for target in targets {
+        export(run, target);
+    }
 }
 
 fn expected(run: &Path) -> Shown {

@@ -244,8 +244,8 @@ mod tests {
         let shape =
             Shape { layers: 1, width: 8, heads: 2, kv_heads: 1, feed_forward: 16, vocabulary: 32 };
         let model = Model::random(shape.config().unwrap(), 1, Kind::Float, Device::Cpu).unwrap();
-        let mut recipe = Recipe::default();
-        recipe.adapter = scalerl_recipe::Adapter::Lora { rank: 2, alpha: 2.0, layers: Vec::new() };
+        let adapter = scalerl_recipe::Adapter::Lora { rank: 2, alpha: 2.0, layers: Vec::new() };
+        let recipe = Recipe { adapter, ..Default::default() };
         let adapted = adapter::start(model, None, adapter_config(&recipe), 1).unwrap();
         let reference = frozen(&adapted).unwrap();
         assert!(reference.adapter.is_none());

@@ -38,8 +38,8 @@ fn apart(recipe: &Recipe, model: &Model, completions: &[Completion]) -> f32 {
         .iter()
         .map(|completion| {
             let mut one = batch(&batches::recipe(), 1).sequences.swap_remove(0);
-            one.prompt_token_ids = prompt.clone();
-            one.completion_token_ids = completion.token_ids.clone();
+            one.prompt_token_ids.clone_from(&prompt);
+            one.completion_token_ids.clone_from(&completion.token_ids);
             one
         })
         .collect();

@@ -9,7 +9,7 @@ use scalerl_recipe::TrackerChoice;
 use serde_json::Value;
 
 use super::journal::Journal;
-use super::{Shown, counts, expected, export, sorted, target};
+use super::{Shown, counts, expected, export, export_all, sorted, target};
 use crate::wandb::log;
 use crate::{Delivery, Target, TrackError};
 
@@ -171,7 +171,7 @@ fn rounded(values: Shown) -> Shown {
 }
 
 fn targets() -> [Target; 3] {
-    [TrackerChoice::TensorBoard, TrackerChoice::Wandb, TrackerChoice::Jsonl].map(target)
+    [TrackerChoice::TensorBoard, TrackerChoice::Wandb, TrackerChoice::Jsonl].each_ref().map(target)
 }
 
 fn compare(run: &Path) {
@@ -189,21 +189,21 @@ fn every_value_is_in_every_file_once_after_kills_and_resumes() {
     journal.train(1, 7);
     let kept = journal.lines();
     journal.train(8, 12);
-    targets().iter().for_each(|target| export(&journal.path, target));
+    export_all(&journal.path, &targets());
     compare(&journal.path);
     // Killed: steps 8 to 12 are taken back, and the run gets less far before it is looked at.
     let mut journal = journal.resume(7, kept);
     journal.train(8, 9);
-    targets().iter().for_each(|target| export(&journal.path, target));
+    export_all(&journal.path, &targets());
     compare(&journal.path);
     // Stopped in order and resumed: the end is taken back, nothing else.
     let kept = journal.lines();
     journal.stop(9, StopReason::Asked);
-    targets().iter().for_each(|target| export(&journal.path, target));
+    export_all(&journal.path, &targets());
     let mut journal = journal.resume(9, kept);
     journal.train(10, 11);
     journal.stop(11, StopReason::Steps);
-    targets().iter().for_each(|target| export(&journal.path, target));
+    export_all(&journal.path, &targets());
     compare(&journal.path);
     let exits = wandb_records(&journal.path).iter().filter(|(number, _)| *number == 18).count();
     assert_eq!(exits, 1, "one end");
@@ -214,7 +214,7 @@ fn completions_and_recipe_are_where_each_tracker_has_them() {
     let parent = tempfile::tempdir().unwrap();
     let mut journal = Journal::create(parent.path());
     journal.train(1, 5);
-    targets().iter().for_each(|target| export(&journal.path, target));
+    export_all(&journal.path, &targets());
     let text = String::from_utf8_lossy(&fs::read(event_file(&journal.path)).unwrap()).into_owned();
     assert!(text.contains("lr = 0.001"), "the recipe");
     assert!(text.contains("How many &lt;b>&#124;<br>are there?"), "text stays in its cell");
@@ -233,7 +233,7 @@ fn what_a_kill_left_behind_the_cursor_is_cut_off_and_what_is_gone_is_written_ane
     let parent = tempfile::tempdir().unwrap();
     let mut journal = Journal::create(parent.path());
     journal.train(1, 3);
-    targets().iter().for_each(|target| export(&journal.path, target));
+    export_all(&journal.path, &targets());
     let garbage = |path: &Path| {
         let mut bytes = fs::read(path).unwrap();
         bytes.extend(b"half a rec");
@@ -242,13 +242,13 @@ fn what_a_kill_left_behind_the_cursor_is_cut_off_and_what_is_gone_is_written_ane
     garbage(&event_file(&journal.path));
     garbage(&journal.path.join("track/metrics.jsonl"));
     journal.train(4, 5);
-    targets().iter().for_each(|target| export(&journal.path, target));
+    export_all(&journal.path, &targets());
     compare(&journal.path);
     // A power cut took the end of a file that had been synced, or somebody removed it.
     fs::write(journal.path.join("track/metrics.jsonl"), "").unwrap();
     fs::remove_file(event_file(&journal.path)).unwrap();
     journal.train(6, 6);
-    targets().iter().for_each(|target| export(&journal.path, target));
+    export_all(&journal.path, &targets());
     compare(&journal.path);
 }
 
@@ -259,12 +259,12 @@ fn a_journal_that_lost_lines_in_a_power_cut_is_noticed() {
     journal.train(1, 3);
     let bytes = fs::read(journal.path.join("events.jsonl")).unwrap();
     journal.train(4, 6);
-    targets().iter().for_each(|target| export(&journal.path, target));
+    export_all(&journal.path, &targets());
     fs::write(journal.path.join("events.jsonl"), bytes).unwrap();
     let kept = 2;
     let mut journal = journal.resume(1, kept);
     journal.train(2, 9);
-    targets().iter().for_each(|target| export(&journal.path, target));
+    export_all(&journal.path, &targets());
     compare(&journal.path);
 }
 
@@ -276,7 +276,7 @@ fn a_folder_that_cannot_be_written_is_trouble_and_nothing_is_missing_after_it() 
     // A file where the tracker's folder should be: root may write anywhere else.
     fs::create_dir_all(journal.path.join("track")).unwrap();
     fs::write(journal.path.join("track/tensorboard"), "in the way").unwrap();
-    let target = target(TrackerChoice::TensorBoard);
+    let target = target(&TrackerChoice::TensorBoard);
     let mut delivery = Delivery::new(&journal.path, target).unwrap();
     let error = delivery.pass().unwrap_err();
     assert!(matches!(error, TrackError::Io { .. }), "{error}");
@@ -291,11 +291,11 @@ fn a_folder_that_cannot_be_written_is_trouble_and_nothing_is_missing_after_it() 
 fn two_processes_do_not_send_the_same() {
     let parent = tempfile::tempdir().unwrap();
     let journal = Journal::create(parent.path());
-    let first = Delivery::new(&journal.path, target(TrackerChoice::Jsonl)).unwrap();
-    let second = Delivery::new(&journal.path, target(TrackerChoice::Jsonl));
+    let first = Delivery::new(&journal.path, target(&TrackerChoice::Jsonl)).unwrap();
+    let second = Delivery::new(&journal.path, target(&TrackerChoice::Jsonl));
     assert!(matches!(second, Err(TrackError::Busy { .. })));
     drop(first);
-    assert!(Delivery::new(&journal.path, target(TrackerChoice::Jsonl)).is_ok());
+    assert!(Delivery::new(&journal.path, target(&TrackerChoice::Jsonl)).is_ok());
 }
 
 #[test]
@@ -303,7 +303,7 @@ fn our_own_reader_of_logs_reads_the_event_file() {
     let parent = tempfile::tempdir().unwrap();
     let mut journal = Journal::create(parent.path());
     journal.train(1, 30);
-    export(&journal.path, &target(TrackerChoice::TensorBoard));
+    export(&journal.path, &target(&TrackerChoice::TensorBoard));
     let request = scalerl_ingest::Request {
         x: Some("steps".into()),
         y: Some("eval/pass_rate".into()),
@@ -339,7 +339,7 @@ proptest! {
             }
         }
         journal.train(step + 1, step + 1);
-        targets().iter().for_each(|target| export(&journal.path, target));
+        export_all(&journal.path, &targets());
         compare(&journal.path);
     }
 }

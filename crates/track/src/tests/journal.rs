@@ -202,6 +202,7 @@ fn ledger(step: u64) -> Ledger {
 
 fn sample(step: u64) -> Sample {
     Sample {
+        token_list: Vec::new(),
         set: "gsm8k test".into(),
         prompt: PromptId(format!("gsm8k/{step}")),
         prompt_text: "How many <b>|\nare there?".into(),

@@ -8,15 +8,15 @@ use scalerl_recipe::TrackerChoice;
 
 use super::journal::Journal;
 use super::server::{Mood, Server};
-use super::{Shown, deliver, expected, export, sorted, target};
+use super::{Shown, deliver, expected, export, export_all, sorted, target};
 use crate::{Delivery, Following, Target, TrackError};
 
 fn mlflow(server: &Server) -> Target {
-    target(TrackerChoice::Mlflow { url: Some(server.url.clone()) })
+    target(&TrackerChoice::Mlflow { url: Some(server.url.clone()) })
 }
 
 fn trackio(server: &Server) -> Target {
-    target(TrackerChoice::Trackio { url: Some(server.url.clone()) })
+    target(&TrackerChoice::Trackio { url: Some(server.url.clone()) })
 }
 
 /// What the newest MLflow run shows.
@@ -76,11 +76,11 @@ fn rows_that_do_not_count_any_more_make_a_fresh_run_with_the_history_that_does()
     journal.train(1, 5);
     let kept = journal.lines();
     journal.train(6, 8);
-    targets.iter().for_each(|target| export(&journal.path, target));
+    export_all(&journal.path, &targets);
     let mut journal = journal.resume(5, kept);
     journal.train(6, 7);
     journal.stop(7, StopReason::Steps);
-    targets.iter().for_each(|target| export(&journal.path, target));
+    export_all(&journal.path, &targets);
     assert_eq!(of_mlflow(&server), expected(&journal.path));
     assert_eq!(of_trackio(&server, "run-1.2"), expected(&journal.path));
     let database = server.database.lock().unwrap();
@@ -154,7 +154,7 @@ fn a_live_run_has_its_trouble_said_once_and_its_end_is_bounded() {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let kept = lines.clone();
     let say: crate::Say = Arc::new(move |line: &str| kept.lock().unwrap().push(line.to_owned()));
-    let targets = [mlflow(&closed), target(TrackerChoice::Jsonl)];
+    let targets = [mlflow(&closed), target(&TrackerChoice::Jsonl)];
     let following = Following::start(&journal.path, &targets, &say);
     journal.train(1, 5);
     journal.stop(5, StopReason::Steps);
