@@ -186,7 +186,7 @@ async fn the_tools_environment_is_played_in_its_form() {
     assert_eq!(metrics, [("tool_calls", 1.0), ("turns", 2.0)]);
     let second = policy.shown(1);
     let expected = format!(
-        "{tagged}<|start_header_id|>ipython<|end_header_id|>\n\n\"42\\n\"<|eot_id|>\
+        "{tagged}<|start_header_id|>ipython<|end_header_id|>\n\n\"42\"<|eot_id|>\
          <|start_header_id|>assistant<|end_header_id|>\n\n"
     );
     assert!(second.ends_with(&expected), "{second}");
