@@ -36,10 +36,14 @@ fn failures(reading: &Reading) -> Vec<String> {
     reading.history.events.iter().filter_map(|event| reason(&event.what)).collect()
 }
 
-fn samples(folder: &tempfile::TempDir) -> Vec<Sample> {
+/// Samples of evaluations (`step`) or of what was trained on (`train`).
+fn samples(folder: &tempfile::TempDir, kind: &str) -> Vec<Sample> {
     let mut samples = Vec::new();
     for entry in std::fs::read_dir(folder.path().join("samples")).unwrap() {
-        samples.extend(scalerl_journal::read_samples(&entry.unwrap().path()).unwrap());
+        let entry = entry.unwrap();
+        if entry.file_name().to_string_lossy().starts_with(kind) {
+            samples.extend(scalerl_journal::read_samples(&entry.path()).unwrap());
+        }
     }
     samples
 }
@@ -51,7 +55,14 @@ fn episodes_are_trained_on_measured_and_kept_to_be_read() {
     assert_eq!((end.reason, end.version.0), (StopReason::Steps, 14));
     let reading = audit(folder.path(), 2);
     assert_eq!(failures(&reading), Vec::<String>::new());
-    let samples = samples(&folder);
+    let trained = samples(&folder, "train-");
+    assert!(trained.iter().any(|sample| sample.turns > 1), "{trained:?}");
+    for is_injected in [false, true] {
+        let shown =
+            |sample: &Sample| sample.token_list.iter().any(|one| one.is_injected == is_injected);
+        assert!(trained.iter().any(shown), "{is_injected}: {trained:?}");
+    }
+    let samples = samples(&folder, "step-");
     assert!(samples.iter().any(|sample| sample.turns > 1), "{samples:?}");
     for sample in &samples {
         // The environment has a word between two turns, unless the agent forgot what came before.
@@ -107,7 +118,7 @@ fn turns_and_room_are_bounded_and_what_ran_out_is_truncated() {
             })
             .sum();
         assert!(truncated > 0, "{limit}: nothing was cut");
-        for sample in samples(&folder) {
+        for sample in samples(&folder, "step-") {
             assert!(sample.turns <= 4 && sample.tokens <= 200, "{sample:?}");
         }
     }

@@ -98,8 +98,19 @@ const HISTORY: &str = "history.jsonl";
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
-    /// The operating system frees it with the process, however that ends.
-    _lock: Option<File>,
+    _lock: Option<WriteLock>,
+}
+
+/// The right to write. The operating system frees it with the process, however that ends; one that
+/// ends in order leaves the file empty, as if it had never been there.
+#[derive(Debug)]
+struct WriteLock(File);
+
+impl Drop for WriteLock {
+    fn drop(&mut self) {
+        // The number of a process that is gone misleads nobody: the lock itself says who is alive.
+        self.0.set_len(0).ok();
+    }
 }
 
 impl RunFolder {
@@ -244,7 +255,7 @@ impl RunFolder {
         }
         let written = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
         written.map_err(JournalError::io("write", &path))?;
-        Ok(Self { _lock: Some(lock), ..self })
+        Ok(Self { _lock: Some(WriteLock(lock)), ..self })
     }
 
     /// The file that says who writes.
@@ -253,7 +264,7 @@ impl RunFolder {
     }
 
     /// The process that last took the right to write, by its own number on its own machine; `None`
-    /// where that was not written. Whether it still has it, [`RunFolder::is_held`] says.
+    /// where it has ended in order. Whether it still has it, [`RunFolder::is_held`] says.
     pub fn holder(&self) -> Option<u32> {
         let text = scalerl_files::read_to_string(&self.lock_file(), 64).ok()?;
         text.trim().parse().ok()
