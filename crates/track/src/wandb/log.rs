@@ -50,7 +50,7 @@ pub(crate) fn add(out: &mut Vec<u8>, mut at: u64, mut record: &[u8]) {
 #[cfg(test)]
 pub(crate) fn read(file: &[u8]) -> Vec<Vec<u8>> {
     assert_eq!(file[..7], HEADER);
-    let (mut records, mut open, mut at) = (Vec::new(), Vec::new(), 7_usize);
+    let (mut records, mut open, mut at) = (Vec::new(), None, 7_usize);
     while at < file.len() {
         let room = BLOCK as usize - at % BLOCK as usize;
         if room < HEAD as usize {
@@ -63,10 +63,11 @@ pub(crate) fn read(file: &[u8]) -> Vec<Vec<u8>> {
         let data = &rest[..length];
         let crc = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
         assert_eq!(crc, crc32fast::hash(&[&head[6..7], data].concat()));
-        assert_eq!(open.is_empty(), head[6] <= 2, "a record begins and goes on in order");
-        open.extend(data);
+        assert_eq!(open.is_none(), head[6] <= 2, "a record begins and goes on in order");
+        // A beginning has no data where a block has room for its head alone.
+        open.get_or_insert_with(Vec::new).extend(data);
         if matches!(head[6], 1 | 4) {
-            records.push(std::mem::take(&mut open));
+            records.extend(open.take());
         }
         at += 7 + length;
     }
@@ -78,6 +79,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_record_begins_where_a_block_has_room_for_its_head_alone() {
+        let records = vec![vec![1; BLOCK as usize - 3 * HEADER.len()], vec![2; 5]];
+        let mut file = HEADER.to_vec();
+        for record in &records {
+            let at = file.len() as u64;
+            add(&mut file, at, record);
+        }
+        assert_eq!(file.len() as u64, BLOCK + HEAD + 5);
+        assert_eq!(read(&file), records);
+    }
 
     proptest! {
         #[test]
