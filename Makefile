@@ -58,7 +58,7 @@ test-models: setup ## our logits against transformers, tiny models and $(MODELS)
 
 quickstart: setup ## train a small model with the whole recipe, forecast from half-way, see how far off it was
 	@scripts/setup/build.sh
-	OMP_WAIT_POLICY=passive target/release/scalerl train recipes/quickstart.toml --set output.folder=out
+	OMP_WAIT_POLICY=passive target/quickstart/scalerl train recipes/quickstart.toml --set output.folder=out
 	@echo; echo "open the report.html named above; out/quickstart-N is the run: scalerl fit out/quickstart-N"
 
 dist: setup ## dist/: a relocatable archive with its installer, and a wheel with the whole program
@@ -76,9 +76,9 @@ lint-dist: ## Dockerfile, devcontainer and shell scripts of the installation by 
 forecasts: ## no training: fit the example curves, forecast, compare, write reports to out/forecasts/
 	@scripts/setup/build.sh --no-default-features
 	mkdir -p out/forecasts
-	target/release/scalerl fit examples/curves/scalerl-8b.csv --until 8000 --at 16000 --plot out/forecasts/fit.png --report out/forecasts/fit.html
-	target/release/scalerl backtest examples/curves/scalerl-8b.csv examples/curves/batch-size.csv --report out/forecasts/backtest.html
-	target/release/scalerl compare examples/curves/recipes.csv --baseline scalerl --plot out/forecasts/compare.png --report out/forecasts/compare.html
+	target/quickstart/scalerl fit examples/curves/scalerl-8b.csv --until 8000 --at 16000 --plot out/forecasts/fit.png --report out/forecasts/fit.html
+	target/quickstart/scalerl backtest examples/curves/scalerl-8b.csv examples/curves/batch-size.csv --report out/forecasts/backtest.html
+	target/quickstart/scalerl compare examples/curves/recipes.csv --baseline scalerl --plot out/forecasts/compare.png --report out/forecasts/compare.html
 	@echo; echo "open out/forecasts/fit.html, compare.html, backtest.html"
 
 test-cluster: setup ## runs as several processes: Redis, torchrun, kills, partitions; installs redis-server if it is missing
