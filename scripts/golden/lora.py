@@ -10,6 +10,7 @@ with the loss and the versions in its metadata. B is drawn at random, because at
 
   python3 -m venv V && V/bin/pip install torch==2.11.0 transformers==5.3.0 peft==0.21.2
   V/bin/python scripts/golden/lora.py crates/model/testdata
+  cargo test -p scalerl-model --test adapter -- --ignored                   writes FOLDER, testdata/lora/ours
   V/bin/python scripts/golden/lora.py crates/model/testdata --read FOLDER   PEFT's logits with an adapter of ours
 """
 

@@ -33,6 +33,7 @@ use scalerl_recipe::Axis;
 use forecasts::Checked;
 use halftime::HalfTime;
 pub use headline::Headline;
+pub use samples::shortened;
 use story::Story;
 
 /// A run, read and judged.

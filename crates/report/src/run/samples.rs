@@ -152,7 +152,7 @@ fn marked(text: &str, phrase: Option<&str>) -> Vec<Piece> {
 }
 
 /// Both ends of a text that is too long to show.
-fn shortened(text: &str) -> String {
+pub fn shortened(text: &str) -> String {
     let count = text.chars().count();
     if count <= LONGEST {
         return text.to_owned();

@@ -7,12 +7,11 @@ use std::fmt::Write as _;
 use scalerl_board::escape;
 use scalerl_board::number::short;
 use scalerl_journal::{Sample, SampleToken};
+use scalerl_report::run::shortened;
 use scalerl_rollout::FinishReason;
 
 use crate::samples::{Found, PAGE, SampleFile, Wish};
 
-/// Characters of a text that are shown; longer ones by their two ends.
-const LONGEST: usize = 20_000;
 /// Steps of the two scales.
 const SHADES: f64 = 6.0;
 
@@ -141,16 +140,4 @@ fn tokens(list: &[SampleToken], all: u64, html: &mut String) {
     if (list.len() as u64) < all {
         let _ = write!(html, "<i>… {} more tokens</i>", all - list.len() as u64);
     }
-}
-
-/// Both ends of a text that is too long to show.
-fn shortened(text: &str) -> String {
-    let count = text.chars().count();
-    if count <= LONGEST {
-        return text.to_owned();
-    }
-    let half = LONGEST / 2;
-    let head: String = text.chars().take(half).collect();
-    let tail: String = text.chars().skip(count - half).collect();
-    format!("{head}\n[… {} characters left out …]\n{tail}", count - 2 * half)
 }
