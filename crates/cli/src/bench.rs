@@ -4,9 +4,11 @@ use std::io::Write;
 
 use clap::Subcommand;
 use scalerl_model::bench::{HeadBench, Shape, TrainBench, bench_head, bench_train};
+use scalerl_model::check::{KernelCheck, check_training};
 use scalerl_model::network::Activations;
 use scalerl_model::train::{ComputeKind, LearnerOptions};
 use scalerl_torch::device;
+use scalerl_torch::profile::{DeviceTime, KernelTime};
 use scalerl_torch::tch::Kind;
 
 use crate::arithmetic::{ArithmeticArgs, Precision};
@@ -58,6 +60,12 @@ pub(crate) struct TrainArgs {
     steps: usize,
     #[command(flatten)]
     arithmetic: ArithmeticArgs,
+    /// Compare every fast path of a training step with plain torch operations instead of timing.
+    #[arg(long)]
+    check: bool,
+    /// List the kernels that a step runs, longest first (CUDA).
+    #[arg(long)]
+    kernels: bool,
     /// Hold all logits at once instead of chunks.
     #[arg(long)]
     whole_logits: bool,
@@ -105,6 +113,9 @@ pub(crate) fn run(what: &What, out: &mut dyn Write) -> anyhow::Result<()> {
 
 fn train(args: &TrainArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let device = args.arithmetic.device()?;
+    if args.check {
+        return report_checks(&check_training(device)?, out);
+    }
     if args.threads > 0 {
         scalerl_torch::tch::set_num_threads(args.threads);
     }
@@ -140,6 +151,7 @@ fn train(args: &TrainArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         micro_batch_tokens: args.micro_batch_tokens,
         warmup: args.warmup,
         steps: args.steps.max(1),
+        is_profiled: args.kernels,
         seed: 1,
         device,
         options,
@@ -166,7 +178,44 @@ fn train(args: &TrainArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         write!(out, " {part}={ms:.2}ms")?;
     }
     writeln!(out)?;
+    if let Some(why) = scalerl_torch::attention::why_no_cudnn() {
+        writeln!(out, "  cuDNN's attention was given up: {why}")?;
+    }
+    match &timing.device {
+        Some(device) => kernels(device, out)?,
+        None if args.kernels => writeln!(out, "  kernels: there is no CUDA device")?,
+        None => {}
+    }
     Ok(())
+}
+
+/// Prints comparisons; an error where one is wrong.
+pub(crate) fn report_checks(checks: &[KernelCheck], out: &mut dyn Write) -> anyhow::Result<()> {
+    for check in checks {
+        let verdict = if check.is_right() { "ok" } else { "WRONG" };
+        writeln!(
+            out,
+            "{verdict:<6} {:<60} {:.2e} (limit {:.0e})",
+            check.what, check.error, check.limit
+        )?;
+    }
+    anyhow::ensure!(
+        checks.iter().all(KernelCheck::is_right),
+        "a fast path differs from torch operations"
+    );
+    Ok(())
+}
+
+/// A table of kernels; what adds up to less than a thousandth is one line.
+fn kernels(device: &DeviceTime, out: &mut dyn Write) -> std::io::Result<()> {
+    writeln!(out, "  device {:.2} ms a step, {:.2} of it idle", device.ms, device.idle_ms)?;
+    let is_shown = |kernel: &&KernelTime| kernel.ms >= 1e-3 * device.ms;
+    for kernel in device.kernels.iter().take_while(is_shown) {
+        let name: String = kernel.name.chars().take(110).collect();
+        writeln!(out, "  {:9.3} ms  {:5} calls in 3 steps  {name}", kernel.ms, kernel.calls)?;
+    }
+    let rest: f64 = device.kernels.iter().skip_while(is_shown).map(|kernel| kernel.ms).sum();
+    writeln!(out, "  {rest:9.3} ms  all others")
 }
 
 fn head(args: &HeadArgs, out: &mut dyn Write) -> anyhow::Result<()> {

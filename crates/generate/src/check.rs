@@ -14,25 +14,10 @@ use super::pool::Page;
 use super::request::{GREEDY, GenerateError, Sampling};
 use super::sampler::{self, RowSampling};
 use scalerl_model::bench::Shape;
+use scalerl_model::check::KernelCheck;
 use scalerl_model::config::{ModelConfig, RotaryConfig, RotaryScaling, Span, Yarn};
 use scalerl_model::network::{Attend, Heads, Rotary};
 use scalerl_torch::ops::{Angles, add_rms_norm, rotate, swiglu};
-
-/// One comparison.
-#[derive(Debug, Clone)]
-pub struct KernelCheck {
-    pub what: String,
-    /// Largest difference as a share of the largest value, or the share of rows that differ.
-    pub error: f64,
-    pub limit: f64,
-}
-
-impl KernelCheck {
-    /// Not a number is never right.
-    pub fn is_right(&self) -> bool {
-        self.error <= self.limit
-    }
-}
 
 const PAGE: usize = 16;
 
@@ -306,7 +291,7 @@ fn rotated(
     let narrow = |x: &Tensor| x.f_to_kind(rows.kind())?.f_to_kind(Kind::Float);
     let heads = Heads { q: narrow(&q)?, k: narrow(&k)?, v };
     let expected = slow.plain(0, span, &heads)?;
-    let found = fast.rotate_and_attend(0, span, &rows.copy(), &angles)?;
+    let found = fast.rotate_and_attend(0, span, (&rows.copy(), config.heads), &angles)?;
     let found = found.expect("heads that are only rotated, by halves");
     let keys = [fast.cache.layer(0)[0], slow.cache.layer(0)[0]];
     let pages = format!("{what}, keys on their pages");

@@ -388,7 +388,7 @@ impl Attend for DecodeAttention<'_> {
         &self,
         layer: usize,
         span: Span,
-        qkv: &Tensor,
+        (qkv, _): (&Tensor, i64),
         angles: &Angles,
     ) -> Result<Option<Tensor>, TchError> {
         if angles.is_interleaved {

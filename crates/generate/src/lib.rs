@@ -25,7 +25,7 @@ mod schedule;
 mod sequence;
 mod stop;
 
-pub use check::{KernelCheck, check_kernels};
+pub use check::check_kernels;
 pub use continuation::Continuation;
 pub use cuda::breakdown::PartTime;
 pub use end_tag::{AnswerStop, EndTag};

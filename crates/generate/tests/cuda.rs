@@ -14,6 +14,7 @@ use scalerl_generate::{
     check_kernels,
 };
 use scalerl_model::bench::{HeadBench, Shape, bench_head};
+use scalerl_model::check::check_training;
 use scalerl_model::config::{FeedForward, Gate, ModelConfig, Span};
 use scalerl_model::folder::Model;
 use scalerl_model::head::{Head, HeadMode, HeadOptions};
@@ -90,6 +91,20 @@ fn the_kernels_compute_what_the_formulas_say() {
             rotate(&x[0], &angles, 6).unwrap()
         });
     }
+}
+
+#[test]
+fn every_fast_path_of_training_agrees_with_torch_operations() {
+    let Some(on) = device_or_skip("fast paths of training") else { return };
+    let checks = check_training(on).unwrap();
+    let wrong: Vec<_> = checks.iter().filter(|check| !check.is_right()).collect();
+    assert!(
+        wrong.is_empty() && checks.len() > 60,
+        "{} of {}: {wrong:#?}",
+        wrong.len(),
+        checks.len()
+    );
+    assert!(scalerl_torch::attention::why_no_cudnn().is_none());
 }
 
 #[test]

@@ -11,6 +11,7 @@
 pub mod adapter;
 pub mod bench;
 mod calendar;
+pub mod check;
 pub mod config;
 pub mod error;
 mod families;

@@ -143,18 +143,12 @@ impl Network {
 
     /// Tokens [n] to hidden states [n, d], with attention supplied by the caller.
     pub fn run(&self, tokens: &Tensor, context: &Context) -> Result<Tensor, TchError> {
-        let mut x_nd = self.embed(tokens)?;
-        let norm_of =
-            |index: usize| self.layers.get(index).map_or(&self.norm, |layer| &layer.attention_norm);
-        let mut normed_nd = norm_of(0).forward(&x_nd)?;
-        // The sums and norms of `forward`, each pair in one go.
-        for (index, layer) in self.layers.iter().enumerate() {
-            let mixed_nd = layer.attend(&normed_nd, context)?;
-            (x_nd, normed_nd) = layer.mlp_norm.after_sum(&x_nd, &mixed_nd)?;
-            let (out_nd, _) = layer.feed_forward(&normed_nd, context.products)?;
-            (x_nd, normed_nd) = norm_of(index + 1).after_sum(&x_nd, &out_nd)?;
+        let (mut x_nd, mut beside) = (self.embed(tokens)?, None);
+        for layer in &self.layers {
+            let (next, out_nd, _) = layer.forward((&x_nd, beside.as_ref()), context)?;
+            (x_nd, beside) = (next, Some(out_nd));
         }
-        Ok(normed_nd)
+        Ok(self.norm.of_sum(&x_nd, beside.as_ref())?.1)
     }
 
     fn embed(&self, tokens: &Tensor) -> Result<Tensor, TchError> {
@@ -187,21 +181,24 @@ impl Network {
         };
         let is_recomputed = activations == Activations::Recompute && shim::is_grad_enabled();
         let (mut loads, mut kept) = (Vec::new(), Vec::new());
-        let mut x_nd = self.embed(&packed.tokens)?;
+        let (mut x_nd, mut beside) = (self.embed(&packed.tokens)?, None);
         for layer in &self.layers {
-            let (next, load) = if is_recomputed {
+            if is_recomputed {
+                // One tensor a layer is kept: here the sum is made at once.
                 kept.push(x_nd.f_detach()?);
                 let _guard = tch::no_grad_guard();
-                layer.forward(&x_nd, &context)?
+                let (next, out_nd, load) = layer.forward((&x_nd, None), &context)?;
+                x_nd = next.f_add(&out_nd)?;
+                loads.extend(load);
             } else {
-                layer.forward(&x_nd, &context)?
-            };
-            x_nd = next;
-            loads.extend(load);
+                let (next, out_nd, load) = layer.forward((&x_nd, beside.as_ref()), &context)?;
+                (x_nd, beside) = (next, Some(out_nd));
+                loads.extend(load);
+            }
         }
         let last = is_recomputed.then(|| x_nd.f_detach().and_then(|x| x.f_set_requires_grad(true)));
         let last = last.transpose()?;
-        let hidden_nd = self.norm.forward(last.as_ref().unwrap_or(&x_nd))?;
+        let (_, hidden_nd) = self.norm.of_sum(last.as_ref().unwrap_or(&x_nd), beside.as_ref())?;
         Ok(ForwardPass { hidden_nd, loads, kept, last })
     }
 
@@ -225,8 +222,8 @@ impl Network {
         };
         for (layer, input) in self.layers.iter().zip(pass.kept).rev() {
             let input = input.f_set_requires_grad(true)?;
-            let (output, _) = layer.forward(&input, &context)?;
-            shim::backward(&[&output], &[&grad])?;
+            let (x_nd, out_nd, _) = layer.forward((&input, None), &context)?;
+            shim::backward(&[&x_nd.f_add(&out_nd)?], &[&grad])?;
             grad = shim::take_grad(&input)?.expect("a layer passes a gradient on");
         }
         if !self.embedding.requires_grad() {

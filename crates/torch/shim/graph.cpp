@@ -106,7 +106,7 @@ int scalerl_graph_replay(void* raw) {
   return guarded([&] { members().replay(static_cast<Graph*>(raw)->object); });
 }
 
-// Flash attention where queries are the last tokens of longer sequences; CUDA only. window: as in scalerl_flash_varlen.
+// Flash attention where queries are the last tokens of longer sequences; CUDA only. window: as in scalerl_flash_forward.
 int scalerl_flash_chunks(
     at::Tensor* q, at::Tensor* k, at::Tensor* v, at::Tensor* q_starts, at::Tensor* k_starts, int64_t q_longest, int64_t k_longest,
     int64_t window, double scale, at::Tensor** out) {

@@ -12,14 +12,18 @@
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/ops/_flash_attention_forward.h>
+#include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/profiler_kineto.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -37,8 +41,8 @@ std::vector<at::Tensor> list(at::Tensor* const* tensors, int64_t count) {
   return out;
 }
 
-// Calls back into Rust with the gradient of one output; Rust answers with one gradient per input.
-using Backward = int (*)(void* state, at::Tensor* grad, at::Tensor** grads_out, int64_t count);
+// Calls back into Rust with the gradient of each output (null where none came); Rust answers with one per input.
+using Backward = int (*)(void* state, at::Tensor* const* grads, int64_t outputs, at::Tensor** grads_out, int64_t inputs);
 using Drop = void (*)(void* state);
 
 struct RustNode : public torch::autograd::Node {
@@ -59,10 +63,12 @@ struct RustNode : public torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&& grads) override {
     TORCH_CHECK(state != nullptr, "this graph was already used by a backward pass");
     torch::autograd::variable_list out(inputs);
-    if (!grads[0].defined()) return out;
+    std::vector<at::Tensor*> given;
+    for (at::Tensor& grad : grads) given.push_back(grad.defined() ? &grad : nullptr);
+    if (std::all_of(given.begin(), given.end(), [](const at::Tensor* grad) { return grad == nullptr; })) return out;
     std::vector<at::Tensor*> raw(inputs, nullptr);
     at::NoGradGuard no_grad;
-    const int code = backward(state, &grads[0], raw.data(), inputs);
+    const int code = backward(state, given.data(), static_cast<int64_t>(given.size()), raw.data(), inputs);
     for (int64_t i = 0; i < inputs; ++i) {
       if (raw[i] == nullptr) continue;
       out[i] = std::move(*raw[i]);
@@ -197,8 +203,9 @@ int scalerl_take_grad(at::Tensor* leaf, at::Tensor** grad) {
   });
 }
 
-// Hangs a Rust backward behind `output`, which was computed without autograd.
-int scalerl_attach(at::Tensor* output, at::Tensor* const* inputs, int64_t count, Backward backward, Drop drop, void* state) {
+// Hangs a Rust backward behind `outputs`, which were computed without autograd.
+int scalerl_attach(
+    at::Tensor* const* outputs, int64_t made, at::Tensor* const* inputs, int64_t count, Backward backward, Drop drop, void* state) {
   std::shared_ptr<RustNode> node;
   const int code = guarded([&] {
     node = std::shared_ptr<RustNode>(new RustNode(), torch::autograd::deleteNode);
@@ -207,7 +214,7 @@ int scalerl_attach(at::Tensor* output, at::Tensor* const* inputs, int64_t count,
     node->backward = backward;
     node->inputs = count;
     node->set_next_edges(torch::autograd::collect_next_edges(list(inputs, count)));
-    torch::autograd::set_history(*output, node);
+    for (int64_t i = 0; i < made; ++i) torch::autograd::set_history(*outputs[i], node);
   });
   if (!node) drop(state);
   return code;
@@ -262,16 +269,55 @@ int scalerl_fill_normal(at::Tensor* tensor, double spread, uint64_t seed) {
   });
 }
 
-// Flash attention over packed sequences (CUDA). q: [tokens, heads, width]; differentiable.
-// window: tokens that a query sees, itself among them; 0 is no limit.
-int scalerl_flash_varlen(
+// Flash attention over packed sequences (CUDA). q: [tokens, heads, width]; window: tokens that a query sees, itself among
+// them; 0 is no limit. out: the output, and what its backward pass asks for: log-sum-exp, and the state of noise that is not drawn.
+int scalerl_flash_forward(
     at::Tensor* q, at::Tensor* k, at::Tensor* v, at::Tensor* starts, int64_t longest, int64_t window, double scale,
     at::Tensor** out) {
   return guarded([&] {
+    at::NoGradGuard no_grad;
     const auto [left, right] = flash_window(window);
     auto result = at::_flash_attention_forward(
         *q, *k, *v, *starts, *starts, longest, longest, 0.0, /*is_causal=*/true, /*return_debug_mask=*/false, scale, left, right);
-    *out = new at::Tensor(std::get<0>(result));
+    out[0] = new at::Tensor(std::get<0>(result));
+    out[1] = new at::Tensor(std::get<1>(result));
+    out[2] = new at::Tensor(std::get<2>(result));
+    out[3] = new at::Tensor(std::get<3>(result));
+  });
+}
+
+// cuDNN's causal attention. q: [sequences, heads, length, width]. The same four tensors.
+int scalerl_cudnn_forward(at::Tensor* q, at::Tensor* k, at::Tensor* v, double scale, at::Tensor** out) {
+  return guarded([&] {
+    at::NoGradGuard no_grad;
+    auto result = at::_scaled_dot_product_cudnn_attention(
+        *q, *k, *v, std::nullopt, /*compute_log_sumexp=*/true, 0.0, /*is_causal=*/true, /*return_debug_mask=*/false, scale);
+    out[0] = new at::Tensor(std::get<0>(result));
+    out[1] = new at::Tensor(std::get<1>(result));
+    out[2] = new at::Tensor(std::get<6>(result));
+    out[3] = new at::Tensor(std::get<7>(result));
+  });
+}
+
+// From here on torch notes what the device runs (CUPTI); what ran before is not in it.
+int scalerl_profile_start() {
+  return guarded([] {
+    namespace profiler = torch::autograd::profiler;
+    const std::set<torch::profiler::impl::ActivityType> kinds = {torch::profiler::impl::ActivityType::CUDA};
+    const torch::profiler::impl::ProfilerConfig config(torch::profiler::impl::ProfilerState::KINETO);
+    profiler::prepareProfiler(config, kinds);
+    profiler::enableProfiler(config, kinds);
+  });
+}
+
+// Stops and hands over each piece of device work in the order of its beginning: name, nanoseconds at its begin and of its length.
+int scalerl_profile_stop(void* state, void (*take)(void* state, const char* name, uint64_t start, uint64_t length)) {
+  return guarded([&] {
+    const auto result = torch::autograd::profiler::disableProfiler();
+    for (const auto& event : result->events()) {
+      if (event.deviceType() != c10::DeviceType::CUDA) continue;
+      take(state, event.name().c_str(), event.startNs(), event.durationNs());
+    }
   });
 }
 

@@ -12,7 +12,7 @@ pub mod mailbox;
 use tch::{Device, Kind, TchError, Tensor};
 
 use launch::{Argument, Grid, launch};
-pub use launch::{is_ready, why_not_ready};
+pub use launch::{is_hopper, is_ready, why_not_ready};
 
 /// Threads of a block that owns one row of activations.
 const ROW_THREADS: u32 = 256;
@@ -25,6 +25,9 @@ const SHARED_BYTES: usize = (48 << 10) - 128;
 const WIDE: i64 = 8;
 const WIDE_NORM_THREADS: u32 = 128;
 const WIDE_NORM_PIECES: i64 = 4;
+/// The longest row that a block, and that a warp, keeps in its registers.
+const WIDE_NORM_MOST: i64 = WIDE * WIDE_NORM_PIECES * WIDE_NORM_THREADS as i64;
+const WARP_NORM_MOST: i64 = WIDE * WIDE_NORM_PIECES * 32;
 const WIDE_GATE_THREADS: u32 = 256;
 /// Blocks of the norm's backward, each with a row of partial sums.
 const NORM_BLOCKS: i64 = 512;
@@ -84,11 +87,17 @@ pub fn norm(x: &Tensor, w: &Tensor, epsilon: f64) -> Result<(Tensor, Tensor), Tc
     Ok((y, scale))
 }
 
-/// The sum of two tensors, and the norm of the sum.
+fn pointer_or_null(tensor: Option<&Tensor>, kind: Kind, count: i64) -> Argument {
+    tensor.map_or(Argument::Pointer(std::ptr::null_mut()), |tensor| pointer(tensor, kind, count))
+}
+
+/// The sum of two tensors, and the norm of the sum. `scale` [rows], where it is wanted, gets what
+/// [`norm_backward`] asks for.
 pub fn add_norm(
     x: &Tensor,
     y: &Tensor,
     w: &Tensor,
+    scale: Option<&Tensor>,
     epsilon: f64,
 ) -> Result<(Tensor, Tensor), TchError> {
     let (rows, d) = matrix(x);
@@ -99,12 +108,12 @@ pub fn add_norm(
         pointer(w, Kind::BFloat16, d),
         pointer(&sum, Kind::BFloat16, rows * d),
         pointer(&normed, Kind::BFloat16, rows * d),
+        pointer_or_null(scale, Kind::Float, rows),
         Argument::Int((d / 2) as i32),
         Argument::Float(epsilon as f32),
     ];
-    let most = WIDE * WIDE_NORM_PIECES * i64::from(WIDE_NORM_THREADS);
-    if d <= most && is_wide(d, &[x, y, w, &sum, &normed]) {
-        arguments[5] = Argument::Int((d / WIDE) as i32);
+    if d <= WIDE_NORM_MOST && is_wide(d, &[x, y, w, &sum, &normed]) {
+        arguments[6] = Argument::Int((d / WIDE) as i32);
         let grid = rows_grid(rows, WIDE_NORM_THREADS);
         launch("add_norm_wide", x.device(), grid, &mut arguments)?;
     } else {
@@ -113,30 +122,68 @@ pub fn add_norm(
     Ok((sum, normed))
 }
 
+/// Gradients of a norm's input and weight. `rest` is a gradient that reaches the input beside the
+/// norm and is added to it.
 pub fn norm_backward(
     g: &Tensor,
     x: &Tensor,
     w: &Tensor,
     scale: &Tensor,
+    rest: Option<&Tensor>,
 ) -> Result<(Tensor, Tensor), TchError> {
     let (rows, d) = matrix(x);
-    let blocks = rows.min(NORM_BLOCKS);
     let dx = x.f_empty_like()?;
+    let beside: Vec<&Tensor> = [g, x, w, &dx].into_iter().chain(rest).collect();
+    let is_kept = d <= WIDE_NORM_MOST && is_wide(d, &beside);
+    // Rows that a block works on at a time.
+    let at_once =
+        if is_kept && d <= WARP_NORM_MOST { i64::from(WIDE_NORM_THREADS) / 32 } else { 1 };
+    let blocks = ((rows + at_once - 1) / at_once).min(NORM_BLOCKS);
     let parts = Tensor::f_empty([blocks, d], (Kind::Float, x.device()))?;
+    let unit = if is_kept { WIDE } else { 2 };
     let mut arguments = [
         pointer(g, Kind::BFloat16, rows * d),
         pointer(x, Kind::BFloat16, rows * d),
         pointer(w, Kind::BFloat16, d),
         pointer(scale, Kind::Float, rows),
+        pointer_or_null(rest, Kind::BFloat16, rows * d),
         pointer(&dx, Kind::BFloat16, rows * d),
         pointer(&parts, Kind::Float, blocks * d),
         Argument::Long(rows),
-        Argument::Int((d / 2) as i32),
+        Argument::Int((d / unit) as i32),
     ];
-    let grid = Grid { blocks: blocks as u32, threads: ROW_THREADS, shared_bytes: 4 * d as u32 };
-    launch("norm_backward", x.device(), grid, &mut arguments)?;
+    let (name, threads, shared) = match (is_kept, at_once) {
+        (true, 1) => ("norm_backward_long", WIDE_NORM_THREADS, 0),
+        (true, _) => ("norm_backward_short", WIDE_NORM_THREADS, 4 * d as u32),
+        (false, _) => ("norm_backward", ROW_THREADS, 4 * d as u32),
+    };
+    let grid = Grid { blocks: blocks as u32, threads, shared_bytes: shared };
+    launch(name, x.device(), grid, &mut arguments)?;
     let dw = parts.f_sum_dim_intlist(0, false, None)?.f_to_kind(Kind::BFloat16)?;
     Ok((dx, dw))
+}
+
+/// Rotates the first `rotated` heads of `x` [n, heads, width] into `y`, which may be `x` itself.
+fn rotate_into(
+    x: &Tensor,
+    [cosine, sine]: [&Tensor; 2],
+    y: &Tensor,
+    rotated: i64,
+    direction: f32,
+) -> Result<(), TchError> {
+    let (rows, heads, width) = x.size3()?;
+    let count = rows * heads * width;
+    let mut arguments = [
+        pointer(x, Kind::BFloat16, count),
+        pointer(cosine, Kind::Float, rows * width / 2),
+        pointer(sine, Kind::Float, rows * width / 2),
+        pointer(y, Kind::BFloat16, count),
+        Argument::Int(heads as i32),
+        Argument::Int(rotated as i32),
+        Argument::Int((width / 4) as i32),
+        Argument::Float(direction),
+    ];
+    launch("rotate", x.device(), rows_grid(rows, ROW_THREADS), &mut arguments)
 }
 
 pub fn rotate(
@@ -146,20 +193,38 @@ pub fn rotate(
     rotated: i64,
     direction: f32,
 ) -> Result<Tensor, TchError> {
-    let (rows, heads, width) = x.size3()?;
     let y = x.f_empty_like()?;
-    let count = rows * heads * width;
+    rotate_into(x, [cosine, sine], &y, rotated, direction)?;
+    Ok(y)
+}
+
+/// Rotates the first `rotated` heads of `x` where they lie.
+pub fn rotate_in_place(x: &Tensor, angles: [&Tensor; 2], rotated: i64) -> Result<(), TchError> {
+    rotate_into(x, angles, x, rotated, 1.0)
+}
+
+/// Gradients of rotated queries [n, heads, width] and keys, and of values, as the gradient of what
+/// was rotated, [n, heads + 2 kv_heads, width].
+pub fn rotate_back(
+    [q, k, v]: [&Tensor; 3],
+    [cosine, sine]: [&Tensor; 2],
+) -> Result<Tensor, TchError> {
+    let (rows, heads, width) = q.size3()?;
+    let kv_heads = k.size3()?.1;
+    let shape = [rows, heads + 2 * kv_heads, width];
+    let y = Tensor::f_empty(shape, (Kind::BFloat16, q.device()))?;
     let mut arguments = [
-        pointer(x, Kind::BFloat16, count),
+        pointer(q, Kind::BFloat16, rows * heads * width),
+        pointer(k, Kind::BFloat16, rows * kv_heads * width),
+        pointer(v, Kind::BFloat16, rows * kv_heads * width),
         pointer(cosine, Kind::Float, rows * width / 2),
         pointer(sine, Kind::Float, rows * width / 2),
-        pointer(&y, Kind::BFloat16, count),
+        pointer(&y, Kind::BFloat16, shape.iter().product()),
         Argument::Int(heads as i32),
-        Argument::Int(rotated as i32),
+        Argument::Int(kv_heads as i32),
         Argument::Int((width / 4) as i32),
-        Argument::Float(direction),
     ];
-    launch("rotate", x.device(), rows_grid(rows, ROW_THREADS), &mut arguments)?;
+    launch("rotate_back", q.device(), rows_grid(rows, ROW_THREADS), &mut arguments)?;
     Ok(y)
 }
 
@@ -193,13 +258,22 @@ pub fn gate_backward(g: &Tensor, x: &Tensor) -> Result<Tensor, TchError> {
     let (rows, doubled) = x.size2()?;
     let f = doubled / 2;
     let dx = x.f_empty_like()?;
-    let mut arguments = [
+    let pieces = rows * f / WIDE;
+    let is_wide = is_wide(f, &[g, x, &dx]) && pieces <= i64::from(i32::MAX);
+    let mut arguments = vec![
         pointer(g, Kind::BFloat16, rows * f),
         pointer(x, Kind::BFloat16, rows * doubled),
         pointer(&dx, Kind::BFloat16, rows * doubled),
-        Argument::Int((f / 2) as i32),
+        Argument::Int((f / if is_wide { WIDE } else { 2 }) as i32),
     ];
-    launch("gate_backward", x.device(), rows_grid(rows, ROW_THREADS), &mut arguments)?;
+    let (name, grid) = if is_wide {
+        arguments.push(Argument::Int(pieces as i32));
+        let blocks = (pieces as u32).div_ceil(WIDE_GATE_THREADS);
+        ("gate_backward_wide", Grid { blocks, threads: WIDE_GATE_THREADS, shared_bytes: 0 })
+    } else {
+        ("gate_backward", rows_grid(rows, ROW_THREADS))
+    };
+    launch(name, x.device(), grid, &mut arguments)?;
     Ok(dx)
 }
 
@@ -249,8 +323,7 @@ pub fn head_backward(
         pointer(lse, Kind::Float, rows),
         pointer(entropy, Kind::Float, rows),
         pointer(d_logprob, Kind::Float, rows),
-        d_entropy
-            .map_or(Argument::Pointer(std::ptr::null_mut()), |g| pointer(g, Kind::Float, rows)),
+        pointer_or_null(d_entropy, Kind::Float, rows),
     ];
     let (name, out) = match kind {
         SlopeKind::BFloat16 => {

@@ -6,7 +6,7 @@
 
 use tch::{Device, Kind, TchError, Tensor};
 
-use crate::shim::{attach, is_grad_enabled};
+use crate::shim::{attach, attach_all, is_grad_enabled};
 use crate::{cuda, fused};
 
 /// Where the fused CPU loops apply.
@@ -21,7 +21,7 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, epsilon: f64) -> Result<Tensor, Tch
         let (y, scale) = cuda::norm(&input, &weight_kept, epsilon)?;
         return attach(y, &[x, weight], move |grad| {
             let grad = grad.f_contiguous()?;
-            let (dx, dw) = cuda::norm_backward(&grad, &input, &weight_kept, &scale)?;
+            let (dx, dw) = cuda::norm_backward(&grad, &input, &weight_kept, &scale, None)?;
             Ok(vec![Some(dx), Some(dw)])
         });
     }
@@ -36,22 +36,41 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, epsilon: f64) -> Result<Tensor, Tch
     })
 }
 
-/// `x + y` and the RMSNorm of that sum, rounded as the two operations round. Without gradients one
-/// kernel does both.
+/// `x + y` and the RMSNorm of that sum, rounded as the two operations round; on CUDA one kernel
+/// does both, and one goes back.
 pub fn add_rms_norm(
     x: &Tensor,
     y: &Tensor,
     weight: &Tensor,
     epsilon: f64,
 ) -> Result<(Tensor, Tensor), TchError> {
-    let is_fused = !is_grad_enabled()
-        && [x, y, weight].iter().all(|tensor| cuda::takes(tensor) && tensor.is_contiguous())
-        && weight.numel().is_multiple_of(2);
-    if is_fused {
-        return cuda::add_norm(x, y, weight, epsilon);
+    let is_fused = cuda::takes_norm(x, weight)
+        && [x, y, weight].iter().all(|tensor| cuda::takes(tensor) && tensor.is_contiguous());
+    if !is_fused {
+        let sum = x.f_add(y)?;
+        let normed = rms_norm(&sum, weight, epsilon)?;
+        return Ok((sum, normed));
     }
-    let sum = x.f_add(y)?;
-    let normed = rms_norm(&sum, weight, epsilon)?;
+    if !is_grad_enabled() {
+        return cuda::add_norm(x, y, weight, None, epsilon);
+    }
+    let (kept, device) = (weight.f_detach()?, x.device());
+    let rows = x.numel() as i64 / weight.numel().max(1) as i64;
+    let scale = Tensor::f_empty([rows], (Kind::Float, device))?;
+    let (sum, normed) =
+        cuda::add_norm(&x.f_detach()?, &y.f_detach()?, &kept, Some(&scale), epsilon)?;
+    let input = sum.f_detach()?;
+    attach_all(&[&sum, &normed], &[x, y, weight], move |grads| {
+        let [d_sum, d_normed] =
+            [&grads[0], &grads[1]].map(|grad| grad.as_ref().map(Tensor::f_contiguous).transpose());
+        let (d_sum, d_normed) = (d_sum?, d_normed?);
+        let Some(d_normed) = d_normed else {
+            let one = |grad: &Option<Tensor>| grad.as_ref().map(Tensor::shallow_clone);
+            return Ok(vec![one(&d_sum), d_sum, None]);
+        };
+        let (dx, dw) = cuda::norm_backward(&d_normed, &input, &kept, &scale, d_sum.as_ref())?;
+        Ok(vec![Some(dx.shallow_clone()), Some(dx), Some(dw)])
+    })?;
     Ok((sum, normed))
 }
 

@@ -14,7 +14,8 @@ use tch::{Device, TchError, Tensor};
 use torch_sys::C_tensor;
 
 pub type Handle = *mut C_tensor;
-type Backward = extern "C" fn(*mut c_void, Handle, *mut Handle, i64) -> c_int;
+type Backward = extern "C" fn(*mut c_void, *const Handle, i64, *mut Handle, i64) -> c_int;
+type TakeEvent = extern "C" fn(*mut c_void, *const c_char, u64, u64);
 type Drop = extern "C" fn(*mut c_void);
 
 unsafe extern "C" {
@@ -38,7 +39,8 @@ unsafe extern "C" {
     fn scalerl_backward(outputs: *const Handle, grads: *const Handle, count: i64) -> c_int;
     fn scalerl_take_grad(leaf: Handle, grad: *mut Handle) -> c_int;
     fn scalerl_attach(
-        output: Handle,
+        outputs: *const Handle,
+        made: i64,
         inputs: *const Handle,
         count: i64,
         backward: Backward,
@@ -68,7 +70,7 @@ unsafe extern "C" {
     ) -> c_int;
     fn scalerl_fill_normal(tensor: Handle, spread: f64, seed: u64) -> c_int;
     fn scalerl_global_norm(tensors: *const Handle, count: i64, norm: *mut Handle) -> c_int;
-    fn scalerl_flash_varlen(
+    fn scalerl_flash_forward(
         q: Handle,
         k: Handle,
         v: Handle,
@@ -78,6 +80,15 @@ unsafe extern "C" {
         scale: f64,
         out: *mut Handle,
     ) -> c_int;
+    fn scalerl_cudnn_forward(
+        q: Handle,
+        k: Handle,
+        v: Handle,
+        scale: f64,
+        out: *mut Handle,
+    ) -> c_int;
+    fn scalerl_profile_start() -> c_int;
+    fn scalerl_profile_stop(state: *mut c_void, take: TakeEvent) -> c_int;
 }
 
 pub fn last_error() -> String {
@@ -297,21 +308,6 @@ pub struct PackedStarts {
     pub window: Option<i64>,
 }
 
-/// Flash attention over packed sequences; CUDA only, differentiable.
-pub fn flash_varlen(
-    [q, k, v]: [&Tensor; 3],
-    packed: &PackedStarts,
-    scale: f64,
-) -> Result<Tensor, TchError> {
-    let (starts, longest) = (handle(&packed.starts), packed.longest);
-    let window = packed.window.unwrap_or(0);
-    // SAFETY: four borrowed tensors.
-    let out = returned(|out| unsafe {
-        scalerl_flash_varlen(handle(q), handle(k), handle(v), starts, longest, window, scale, out)
-    });
-    Ok(out?.expect("the shim returns a tensor or an error"))
-}
-
 /// The numbers of one fused AdamW call.
 #[derive(Debug, Clone, Copy)]
 pub struct AdamWNumbers {
@@ -363,20 +359,103 @@ pub fn fused_adamw(tensors: &AdamWTensors, numbers: AdamWNumbers) -> Result<(), 
     })
 }
 
-type BackwardFunction = Box<dyn FnMut(&Tensor) -> Result<Vec<Option<Tensor>>, TchError> + Send>;
+impl PackedStarts {
+    pub(crate) fn share(&self) -> Self {
+        Self { starts: self.starts.shallow_clone(), ..*self }
+    }
+}
+
+/// What a forward pass of attention leaves for the backward pass.
+#[derive(Debug)]
+pub struct AttentionState {
+    pub out: Tensor,
+    pub lse: Tensor,
+    /// Of noise that is never drawn; the backward pass asks for it.
+    pub noise: [Tensor; 2],
+}
+
+fn attention_state(call: impl FnOnce(*mut Handle) -> c_int) -> Result<AttentionState, TchError> {
+    let mut out: [Handle; 4] = [std::ptr::null_mut(); 4];
+    checked(call(out.as_mut_ptr()))?;
+    // SAFETY: the shim wrote four tensors that we own from here on.
+    let [out, lse, seed, offset] = out.map(|handle| unsafe { Tensor::from_ptr(handle) });
+    Ok(AttentionState { out, lse, noise: [seed, offset] })
+}
+
+/// Flash attention over packed sequences, without autograd; CUDA only.
+pub fn flash_forward(
+    [q, k, v]: [&Tensor; 3],
+    packed: &PackedStarts,
+    scale: f64,
+) -> Result<AttentionState, TchError> {
+    let (starts, longest) = (handle(&packed.starts), packed.longest);
+    let window = packed.window.unwrap_or(0);
+    // SAFETY: four borrowed tensors, four places.
+    attention_state(|out| unsafe {
+        scalerl_flash_forward(handle(q), handle(k), handle(v), starts, longest, window, scale, out)
+    })
+}
+
+/// cuDNN's causal attention of [sequences, heads, length, width], without autograd; CUDA only.
+pub fn cudnn_forward([q, k, v]: [&Tensor; 3], scale: f64) -> Result<AttentionState, TchError> {
+    // SAFETY: three borrowed tensors, four places.
+    attention_state(|out| unsafe {
+        scalerl_cudnn_forward(handle(q), handle(k), handle(v), scale, out)
+    })
+}
+
+/// One piece of work of the device.
+#[derive(Debug, Clone)]
+pub struct DeviceWork {
+    pub name: String,
+    pub start_ns: u64,
+    pub length_ns: u64,
+}
+
+extern "C" fn take_event(state: *mut c_void, name: *const c_char, start: u64, length: u64) {
+    // SAFETY: `state` is the list that `profile` lends; the name lives through the call.
+    let (list, name) = unsafe { (&mut *state.cast::<Vec<DeviceWork>>(), CStr::from_ptr(name)) };
+    let name = name.to_string_lossy().into_owned();
+    list.push(DeviceWork { name, start_ns: start, length_ns: length });
+}
+
+/// Everything that CUDA devices did while `work` ran, by CUPTI.
+pub fn profile<E: From<TchError>>(
+    device: Device,
+    work: impl FnOnce() -> Result<(), E>,
+) -> Result<Vec<DeviceWork>, E> {
+    synchronize(device)?;
+    // SAFETY: takes nothing.
+    checked(unsafe { scalerl_profile_start() })?;
+    let outcome = work();
+    synchronize(device)?;
+    let mut list: Vec<DeviceWork> = Vec::new();
+    // SAFETY: the list outlives the call, which is the only one to touch it.
+    checked(unsafe { scalerl_profile_stop((&raw mut list).cast(), take_event) })?;
+    outcome?;
+    list.sort_by_key(|work| work.start_ns);
+    Ok(list)
+}
+
+type BackwardFunction =
+    Box<dyn FnMut(&[Option<Tensor>]) -> Result<Vec<Option<Tensor>>, TchError> + Send>;
 
 extern "C" fn run_backward(
     state: *mut c_void,
-    grad: Handle,
+    grads: *const Handle,
+    outputs: i64,
     out: *mut Handle,
     count: i64,
 ) -> c_int {
-    // SAFETY: `state` is the box that `attach` leaked; the node calls from one thread at a time.
+    // SAFETY: `state` is the box that `attach_all` leaked; the node calls from one thread at a time.
     let function = unsafe { &mut *state.cast::<BackwardFunction>() };
-    // SAFETY: the node lends its gradient; the clone is a second reference to it.
-    let grad = unsafe { Tensor::clone_from_ptr(grad) };
+    // SAFETY: the node lends `outputs` gradients or nulls; the clones are further references to them.
+    let grads: Vec<Option<Tensor>> = unsafe { std::slice::from_raw_parts(grads, outputs as usize) }
+        .iter()
+        .map(|grad| (!grad.is_null()).then(|| unsafe { Tensor::clone_from_ptr(*grad) }))
+        .collect();
     // A panic must not unwind into C++.
-    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| function(&grad)));
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| function(&grads)));
     let problem = match outcome {
         Ok(Ok(grads)) if grads.len() as i64 == count => {
             for (index, grad) in grads.into_iter().enumerate() {
@@ -398,7 +477,7 @@ extern "C" fn run_backward(
 }
 
 extern "C" fn drop_backward(state: *mut c_void) {
-    // SAFETY: the node calls this once, for the box that `attach` leaked.
+    // SAFETY: the node calls this once, for the box that `attach_all` leaked.
     drop(unsafe { Box::from_raw(state.cast::<BackwardFunction>()) });
 }
 
@@ -409,23 +488,36 @@ extern "C" fn drop_backward(state: *mut c_void) {
 pub fn attach(
     output: Tensor,
     inputs: &[&Tensor],
-    backward: impl FnMut(&Tensor) -> Result<Vec<Option<Tensor>>, TchError> + Send + 'static,
+    mut backward: impl FnMut(&Tensor) -> Result<Vec<Option<Tensor>>, TchError> + Send + 'static,
 ) -> Result<Tensor, TchError> {
+    attach_all(&[&output], inputs, move |grads| {
+        backward(grads[0].as_ref().expect("a node is called with a gradient"))
+    })?;
+    Ok(output)
+}
+
+/// The same for several outputs of one operation: `backward` gets a gradient for each that has one.
+pub fn attach_all(
+    outputs: &[&Tensor],
+    inputs: &[&Tensor],
+    backward: impl FnMut(&[Option<Tensor>]) -> Result<Vec<Option<Tensor>>, TchError> + Send + 'static,
+) -> Result<(), TchError> {
     if !is_grad_enabled() || !inputs.iter().any(|input| input.requires_grad()) {
-        return Ok(output);
+        return Ok(());
     }
     let state: Box<BackwardFunction> = Box::new(Box::new(backward));
-    let list = handles(inputs);
-    // SAFETY: the shim owns the state from here on, whether or not the call succeeds.
+    let (made, list) = (handles(outputs), handles(inputs));
+    // SAFETY: both lists have `len` borrowed tensors; the shim owns the state from here on, whether or
+    // not the call succeeds.
     checked(unsafe {
         scalerl_attach(
-            handle(&output),
+            made.as_ptr(),
+            made.len() as i64,
             list.as_ptr(),
             list.len() as i64,
             run_backward,
             drop_backward,
             Box::into_raw(state).cast(),
         )
-    })?;
-    Ok(output)
+    })
 }

@@ -10,6 +10,7 @@ use crate::folder::Model;
 use crate::packed::share_out;
 use crate::sft::SftError;
 use crate::train::{Learner, LearnerOptions, TrainingBatch};
+use scalerl_torch::profile::{DeviceTime, profile};
 use scalerl_torch::shim;
 use scalerl_torch::stopwatch::Stopwatch;
 
@@ -25,6 +26,8 @@ pub struct TrainBench {
     pub micro_batch_tokens: usize,
     pub warmup: usize,
     pub steps: usize,
+    /// Whether kernels are listed, in steps of their own (CUDA).
+    pub is_profiled: bool,
     pub seed: i64,
     pub device: Device,
     pub options: LearnerOptions,
@@ -48,6 +51,8 @@ pub struct TrainTiming {
     pub loss: f64,
     /// Milliseconds per part of a step, measured apart from the timing above.
     pub parts_ms: Vec<(&'static str, f64)>,
+    /// What the device did in a step, measured apart from both.
+    pub device: Option<DeviceTime>,
 }
 
 impl TrainBench {
@@ -134,6 +139,13 @@ pub fn bench_train(bench: &TrainBench) -> Result<TrainTiming, SftError> {
     }
     let laps = learner.stopwatch.take().map(|watch| watch.laps).unwrap_or_default();
     let parts = laps.into_iter().map(|(name, sum)| (name, sum * 1e3 / bench.steps as f64));
+    let device = (bench.is_profiled && is_cuda).then(|| {
+        let mut some =
+            || (0..3).try_for_each(|_| one_step(&mut learner, &batches, scored).map(drop));
+        // What the profiler sets up for itself is not in the second pass.
+        profile(bench.device, 3, &mut some)?;
+        profile(bench.device, 3, &mut some)
+    });
     let lengths = bench.lengths();
     let tokens: usize = lengths.iter().sum();
     let pairs: f64 = lengths.iter().map(|length| (length * length) as f64).sum();
@@ -150,6 +162,7 @@ pub fn bench_train(bench: &TrainBench) -> Result<TrainTiming, SftError> {
         peak_bytes,
         loss: loss.f_double_value(&[])? / scored as f64,
         parts_ms: parts.collect(),
+        device: device.transpose()?,
     })
 }
 

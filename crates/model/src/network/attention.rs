@@ -3,7 +3,7 @@
 //! A layer computes queries, keys and values and hands them to an [`Attend`]; whether keys come
 //! from this batch (training, here) or from a paged cache (generation) is not its business.
 //!
-//! On CUDA one flash-attention call serves all sequences. The CPU kernel wants rectangles, so
+//! On CUDA cuDNN and flash attention share the sequences (`scalerl_torch::attention`). The CPU kernel wants rectangles, so
 //! sequences of similar length are laid out as one, padded at their ends: causality hides the
 //! padding from every real token. Equal lengths need no copy at all.
 //!
@@ -13,8 +13,10 @@
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::config::Span;
+use scalerl_torch::attention::Plan;
+use scalerl_torch::cuda;
 use scalerl_torch::ops::{Angles, reorder};
-use scalerl_torch::shim::{self, PackedStarts};
+use scalerl_torch::shim;
 
 /// Queries [n, heads, width], keys and values [n, kv_heads, width], rotated already.
 pub struct Heads {
@@ -35,7 +37,7 @@ pub trait Attend {
         &self,
         _layer: usize,
         _span: Span,
-        _qkv: &Tensor,
+        (_qkv, _heads): (&Tensor, i64),
         _angles: &Angles,
     ) -> Result<Option<Tensor>, TchError> {
         Ok(None)
@@ -66,10 +68,45 @@ impl PackedAttention {
     }
 }
 
+impl PackedAttention {
+    fn packing(&self, span: Span) -> &Packing {
+        let packing = self.packings.iter().find(|(known, _)| *known == span);
+        &packing.expect("spans were prepared from the same config").1
+    }
+}
+
 impl Attend for PackedAttention {
     fn attend(&self, _layer: usize, span: Span, heads: &Heads) -> Result<Tensor, TchError> {
-        let packing = self.packings.iter().find(|(known, _)| *known == span);
-        packing.expect("spans were prepared from the same config").1.attend(heads)
+        self.packing(span).attend(heads)
+    }
+
+    fn rotate_and_attend(
+        &self,
+        _layer: usize,
+        span: Span,
+        (qkv, heads): (&Tensor, i64),
+        angles: &Angles,
+    ) -> Result<Option<Tensor>, TchError> {
+        let Packing::Device(plan) = self.packing(span) else { return Ok(None) };
+        let (_, all, width) = qkv.size3()?;
+        if !cuda::takes(qkv) || !qkv.is_contiguous() || angles.is_interleaved || width % 4 != 0 {
+            return Ok(None);
+        }
+        let kv_heads = (all - heads) / 2;
+        let rotated = qkv.f_detach()?;
+        let turn = [angles.cosine.shallow_clone(), angles.sine.shallow_clone()];
+        cuda::rotate_in_place(&rotated, turn.each_ref(), heads + kv_heads)?;
+        let mut parts = rotated.f_split_with_sizes([heads, kv_heads, kv_heads], 1)?;
+        let (v, k, q) = (parts.pop(), parts.pop(), parts.pop());
+        let parts = [q, k, v].map(|part| part.expect("split into three"));
+        let scale = 1.0 / (width as f64).sqrt();
+        let (out, saved) = plan.forward(parts.each_ref(), scale)?;
+        let plan = plan.share();
+        let out = shim::attach(out, &[qkv], move |d_out| {
+            let grads = plan.backward(parts.each_ref(), &saved, d_out, scale)?;
+            Ok(vec![Some(cuda::rotate_back(grads.each_ref(), turn.each_ref())?)])
+        })?;
+        Ok(Some(out))
     }
 }
 
@@ -85,7 +122,7 @@ enum Packing {
     /// All of one length: a view.
     Equal(Rectangle),
     /// CUDA.
-    Flash(PackedStarts),
+    Device(Plan),
     /// CPU: rectangles of similar lengths.
     Rectangles { shapes: Vec<Rectangle>, layout: Tensor, back: Tensor, padding: Option<Tensor> },
 }
@@ -115,14 +152,7 @@ impl Packing {
     fn new(lengths: &[i64], window: Option<i64>, device: Device) -> Result<Self, TchError> {
         let longest = lengths.iter().copied().max().unwrap_or(0);
         if device != Device::Cpu {
-            let mut total = 0;
-            let mut starts = vec![0_i32];
-            starts.extend(lengths.iter().map(|length| {
-                total += *length as i32;
-                total
-            }));
-            let starts = Tensor::f_from_slice(&starts)?.f_to_device(device)?;
-            return Ok(Self::Flash(PackedStarts { starts, longest, window }));
+            return Ok(Self::Device(Plan::new(lengths, window, device)?));
         }
         if lengths.iter().all(|length| *length == longest) {
             return Ok(Self::Equal(Rectangle::new(lengths.len() as i64, longest, window)?));
@@ -178,14 +208,7 @@ impl Packing {
     fn attend(&self, heads: &Heads) -> Result<Tensor, TchError> {
         match self {
             Self::Equal(shape) => rectangle(heads, shape),
-            Self::Flash(packed) => {
-                let (q, k, v) = (&heads.q, &heads.k, &heads.v);
-                if q.kind() == Kind::Float {
-                    return flash_in_bf16_is_refused();
-                }
-                let scale = 1.0 / (q.size()[2] as f64).sqrt();
-                shim::flash_varlen([q, k, v], packed, scale)
-            }
+            Self::Device(plan) => on_device(heads, plan),
             Self::Rectangles { shapes, layout, back, padding } => {
                 let padding = padding.as_ref();
                 let lay = |x: &Tensor| reorder(x, layout, back, (padding, None));
@@ -207,10 +230,19 @@ impl Packing {
     }
 }
 
-fn flash_in_bf16_is_refused() -> Result<Tensor, TchError> {
-    Err(TchError::Torch(
-        "flash attention on CUDA works in bfloat16; choose compute kind bf16".to_owned(),
-    ))
+fn on_device(heads: &Heads, plan: &Plan) -> Result<Tensor, TchError> {
+    if heads.q.kind() == Kind::Float {
+        return Err(TchError::Torch(
+            "attention on CUDA works in bfloat16; choose compute kind bf16".to_owned(),
+        ));
+    }
+    let [q, k, v] = [&heads.q, &heads.k, &heads.v].map(Tensor::f_detach);
+    let (parts, scale) = ([q?, k?, v?], 1.0 / (heads.q.size()[2] as f64).sqrt());
+    let (out, saved) = plan.forward(parts.each_ref(), scale)?;
+    let plan = plan.share();
+    shim::attach(out, &[&heads.q, &heads.k, &heads.v], move |d_out| {
+        Ok(plan.backward(parts.each_ref(), &saved, d_out, scale)?.map(Some).into())
+    })
 }
 
 fn rectangle(heads: &Heads, shape: &Rectangle) -> Result<Tensor, TchError> {

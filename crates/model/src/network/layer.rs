@@ -141,17 +141,18 @@ impl Layer {
         }
     }
 
-    /// `x` [n, d] to [n, d], with the experts' load where there are any.
+    /// Two tensors [n, d] whose sum is the layer's input, or one, to two whose sum is its output, so
+    /// that whoever is next adds and norms in one go; with the experts' load where there are any.
     pub(crate) fn forward(
         &self,
-        x: &Tensor,
+        (x, beside): (&Tensor, Option<&Tensor>),
         context: &Context,
-    ) -> Result<(Tensor, Option<ExpertLoad>), TchError> {
-        let normed = self.attention_norm.forward(x)?;
-        let x = x.f_add(&self.attend(&normed, context)?)?;
-        let normed = self.mlp_norm.forward(&x)?;
+    ) -> Result<(Tensor, Tensor, Option<ExpertLoad>), TchError> {
+        let (x, normed) = self.attention_norm.of_sum(x, beside)?;
+        let mixed = self.attend(&normed, context)?;
+        let (x, normed) = self.mlp_norm.after_sum(&x, &mixed)?;
         let (out, load) = self.feed_forward(&normed, context.products)?;
-        Ok((x.f_add(&out)?, load))
+        Ok((x, out, load))
     }
 
     /// The attention half, without its first norm and its addition.
@@ -195,8 +196,12 @@ impl Layer {
             && self.config.query_scale.is_none();
         if is_only_rotated
             && let Some(rotation) = self.rotation
-            && let Some(mixed) =
-                attention.rotate_and_attend(self.index, span, &qkv, &context.angles[rotation])?
+            && let Some(mixed) = attention.rotate_and_attend(
+                self.index,
+                span,
+                (&qkv, self.heads),
+                &context.angles[rotation],
+            )?
         {
             return Ok(mixed);
         }

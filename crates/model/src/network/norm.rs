@@ -24,6 +24,18 @@ impl Norm {
         }
     }
 
+    /// `x`, or `x + beside`, and its norm.
+    pub(crate) fn of_sum(
+        &self,
+        x: &Tensor,
+        beside: Option<&Tensor>,
+    ) -> Result<(Tensor, Tensor), TchError> {
+        match beside {
+            Some(y) => self.after_sum(x, y),
+            None => Ok((x.shallow_clone(), self.forward(x)?)),
+        }
+    }
+
     /// `x + y`, and the norm of that sum.
     pub(crate) fn after_sum(&self, x: &Tensor, y: &Tensor) -> Result<(Tensor, Tensor), TchError> {
         if self.kind == NormWeight::Plain {

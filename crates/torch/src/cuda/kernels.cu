@@ -71,10 +71,10 @@ extern "C" __global__ void norm_forward(
   }
 }
 
-// One block per row: the sum rounded to bf16, and the norm of what was rounded.
+// One block per row: the sum rounded to bf16, and the norm of what was rounded. `scale` may be null.
 extern "C" __global__ void add_norm(
     const bf16x2* __restrict__ x, const bf16x2* __restrict__ y, const bf16x2* __restrict__ w, bf16x2* __restrict__ sum,
-    bf16x2* __restrict__ normed, int d2, float epsilon) {
+    bf16x2* __restrict__ normed, float* __restrict__ scale, int d2, float epsilon) {
   __shared__ float shared[32];
   after_previous();
   const i64 from = (i64)blockIdx.x * d2;
@@ -85,6 +85,7 @@ extern "C" __global__ void add_norm(
     square += low(v) * low(v) + high(v) * high(v);
   }
   const float s = rsqrtf(block_sum(square, shared) / (2 * d2) + epsilon);
+  if (scale != nullptr && threadIdx.x == 0) scale[blockIdx.x] = s;
   for (int i = threadIdx.x; i < d2; i += blockDim.x) {
     const bf16x2 v = sum[from + i], u = w[i];
     normed[from + i] = narrow2(low(v) * s * low(u), high(v) * s * high(u));
@@ -96,7 +97,7 @@ extern "C" __global__ void add_norm(
 
 extern "C" __global__ void __launch_bounds__(128) add_norm_wide(
     const uint4* __restrict__ x, const uint4* __restrict__ y, const uint4* __restrict__ w, uint4* __restrict__ sum,
-    uint4* __restrict__ normed, int d8, float epsilon) {
+    uint4* __restrict__ normed, float* __restrict__ scale, int d8, float epsilon) {
   __shared__ float shared[32];
   const i64 from = (i64)blockIdx.x * d8;
   uint4 kept[PIECES], weight[PIECES];
@@ -124,6 +125,7 @@ extern "C" __global__ void __launch_bounds__(128) add_norm_wide(
     sum[from + i] = kept[k];
   }
   const float s = rsqrtf(block_sum(square, shared) / (8 * d8) + epsilon);
+  if (scale != nullptr && threadIdx.x == 0) scale[blockIdx.x] = s;
 #pragma unroll
   for (int k = 0; k < PIECES; ++k) {
     const int i = threadIdx.x + k * blockDim.x;
@@ -137,10 +139,11 @@ extern "C" __global__ void __launch_bounds__(128) add_norm_wide(
 }
 
 // Blocks stride over rows; each leaves one row of partial weight gradients, summed afterwards. dw: [gridDim.x, 2 d2].
+// `rest`, which may be null, is the gradient that reaches x beside the norm: it is added before the one rounding.
 // Shared memory: d2 float2, one column pair each; a column belongs to one thread, so nobody waits for it.
 extern "C" __global__ void norm_backward(
     const bf16x2* __restrict__ g, const bf16x2* __restrict__ x, const bf16x2* __restrict__ w, const float* __restrict__ scale,
-    bf16x2* __restrict__ dx, float2* __restrict__ dw, i64 rows, int d2) {
+    const bf16x2* __restrict__ rest, bf16x2* __restrict__ dx, float2* __restrict__ dw, i64 rows, int d2) {
   __shared__ float shared[32];
   extern __shared__ float2 partial[];
   for (int i = threadIdx.x; i < d2; i += blockDim.x) partial[i] = make_float2(0.0f, 0.0f);
@@ -156,8 +159,9 @@ extern "C" __global__ void norm_backward(
     const float c = block_sum(dot, shared) * s * s * s / (2 * d2);
     bf16x2* out = dx + row * d2;
     for (int i = threadIdx.x; i < d2; i += blockDim.x) {
-      const bf16x2 gi = grad[i], wi = w[i], xi = in[i];
-      out[i] = narrow2(low(gi) * low(wi) * s - low(xi) * c, high(gi) * high(wi) * s - high(xi) * c);
+      const bf16x2 gi = grad[i], wi = w[i], xi = in[i], ri = rest == nullptr ? 0u : rest[row * d2 + i];
+      out[i] = narrow2(
+          low(gi) * low(wi) * s - low(xi) * c + low(ri), high(gi) * high(wi) * s - high(xi) * c + high(ri));
       partial[i].x += low(gi) * low(xi) * s;
       partial[i].y += high(gi) * high(xi) * s;
     }
@@ -165,10 +169,96 @@ extern "C" __global__ void norm_backward(
   for (int i = threadIdx.x; i < d2; i += blockDim.x) dw[(i64)blockIdx.x * d2 + i] = partial[i];
 }
 
-// One block per token; heads beyond `rotated` are copied. A head has 4 * quarter numbers: 2 * quarter pairs.
+// The same for rows of d8 <= PIECES * T pieces of 16 bytes, T threads a row, read once and kept in registers. A block of 128
+// threads has 128 / T rows at a time; where that is more than one, its weight gradients meet in shared memory, 8 d8 floats.
+template <int T>
+__device__ __forceinline__ void norm_backward_rows(
+    const uint4* __restrict__ g, const uint4* __restrict__ x, const uint4* __restrict__ w, const float* __restrict__ scale,
+    const uint4* __restrict__ rest, uint4* __restrict__ dx, float* __restrict__ dw, i64 rows, int d8) {
+  __shared__ float shared[32];
+  extern __shared__ float met[];
+  constexpr int GROUPS = 128 / T;
+  const int lane = threadIdx.x % T, group = threadIdx.x / T;
+  uint4 weight[PIECES];
+  float sums[PIECES][8] = {};
+#pragma unroll
+  for (int k = 0; k < PIECES; ++k) {
+    const int i = lane + k * T;
+    if (i < d8) weight[k] = w[i];
+  }
+  for (i64 row = (i64)blockIdx.x * GROUPS + group; row < rows; row += (i64)gridDim.x * GROUPS) {
+    const i64 from = row * d8;
+    const float s = scale[row];
+    uint4 grad[PIECES], in[PIECES], beside[PIECES];
+    float dot = 0.0f;
+#pragma unroll
+    for (int k = 0; k < PIECES; ++k) {
+      const int i = lane + k * T;
+      if (i >= d8) break;
+      grad[k] = g[from + i];
+      in[k] = x[from + i];
+      beside[k] = rest == nullptr ? make_uint4(0u, 0u, 0u, 0u) : rest[from + i];
+      const bf16x2 *a = reinterpret_cast<const bf16x2*>(&grad[k]), *b = reinterpret_cast<const bf16x2*>(&in[k]),
+                   *u = reinterpret_cast<const bf16x2*>(&weight[k]);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) dot += low(a[j]) * low(u[j]) * low(b[j]) + high(a[j]) * high(u[j]) * high(b[j]);
+    }
+    const float c = (T == 32 ? warp_sum(dot) : block_sum(dot, shared)) * s * s * s / (8 * d8);
+#pragma unroll
+    for (int k = 0; k < PIECES; ++k) {
+      const int i = lane + k * T;
+      if (i >= d8) break;
+      const bf16x2 *a = reinterpret_cast<const bf16x2*>(&grad[k]), *b = reinterpret_cast<const bf16x2*>(&in[k]),
+                   *u = reinterpret_cast<const bf16x2*>(&weight[k]), *r = reinterpret_cast<const bf16x2*>(&beside[k]);
+      uint4 made;
+      bf16x2* out = reinterpret_cast<bf16x2*>(&made);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        out[j] = narrow2(
+            low(a[j]) * low(u[j]) * s - low(b[j]) * c + low(r[j]), high(a[j]) * high(u[j]) * s - high(b[j]) * c + high(r[j]));
+        sums[k][2 * j] += low(a[j]) * low(b[j]) * s;
+        sums[k][2 * j + 1] += high(a[j]) * high(b[j]) * s;
+      }
+      dx[from + i] = made;
+    }
+  }
+  float* out = dw + (i64)blockIdx.x * 8 * d8;
+  if (GROUPS > 1) {
+    for (int i = threadIdx.x; i < 8 * d8; i += 128) met[i] = 0.0f;
+    __syncthreads();
+  }
+#pragma unroll
+  for (int k = 0; k < PIECES; ++k) {
+    const int i = lane + k * T;
+    if (i >= d8) break;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      if (GROUPS > 1) atomicAdd(met + 8 * i + j, sums[k][j]);
+      else out[8 * i + j] = sums[k][j];
+    }
+  }
+  if (GROUPS > 1) {
+    __syncthreads();
+    for (int i = threadIdx.x; i < 8 * d8; i += 128) out[i] = met[i];
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(128) norm_backward_short(
+    const uint4* __restrict__ g, const uint4* __restrict__ x, const uint4* __restrict__ w, const float* __restrict__ scale,
+    const uint4* __restrict__ rest, uint4* __restrict__ dx, float* __restrict__ dw, i64 rows, int d8) {
+  norm_backward_rows<32>(g, x, w, scale, rest, dx, dw, rows, d8);
+}
+
+extern "C" __global__ void __launch_bounds__(128) norm_backward_long(
+    const uint4* __restrict__ g, const uint4* __restrict__ x, const uint4* __restrict__ w, const float* __restrict__ scale,
+    const uint4* __restrict__ rest, uint4* __restrict__ dx, float* __restrict__ dw, i64 rows, int d8) {
+  norm_backward_rows<128>(g, x, w, scale, rest, dx, dw, rows, d8);
+}
+
+// One block per token; heads beyond `rotated` are copied. A head has 4 * quarter numbers: 2 * quarter pairs. y may be x.
 extern "C" __global__ void rotate(
-    const bf16x2* __restrict__ x, const float2* __restrict__ cosine, const float2* __restrict__ sine, bf16x2* __restrict__ y,
-    int heads, int rotated, int quarter, float direction) {
+    const bf16x2* x, const float2* __restrict__ cosine, const float2* __restrict__ sine, bf16x2* y, int heads, int rotated,
+    int quarter, float direction) {
   const i64 row = blockIdx.x;
   const bf16x2* in = x + row * heads * 2 * quarter;
   bf16x2* out = y + row * heads * 2 * quarter;
@@ -185,6 +275,31 @@ extern "C" __global__ void rotate(
     } else {
       out[a] = u;
       out[b] = v;
+    }
+  }
+}
+
+// The way back for heads that lie apart: gradients of queries [n, heads], keys and values [n, kv_heads] into one row a token,
+// queries and keys turned the other way.
+extern "C" __global__ void rotate_back(
+    const bf16x2* __restrict__ q, const bf16x2* __restrict__ k, const bf16x2* __restrict__ v, const float2* __restrict__ cosine,
+    const float2* __restrict__ sine, bf16x2* __restrict__ y, int heads, int kv_heads, int quarter) {
+  const i64 row = blockIdx.x;
+  const int width = 2 * quarter, all = heads + 2 * kv_heads;
+  bf16x2* out = y + row * all * width;
+  for (int i = threadIdx.x; i < all * quarter; i += blockDim.x) {
+    const int head = i / quarter, at = i % quarter, a = head * width + at, b = a + quarter;
+    const bf16x2* in = head < heads              ? q + (row * heads + head) * width
+                       : head < heads + kv_heads ? k + (row * kv_heads + head - heads) * width
+                                                 : v + (row * kv_heads + head - heads - kv_heads) * width;
+    const bf16x2 p = in[at], r = in[at + quarter];
+    if (head < heads + kv_heads) {
+      const float2 c = cosine[row * quarter + at], s = sine[row * quarter + at];
+      out[a] = narrow2(low(p) * c.x + low(r) * s.x, high(p) * c.y + high(r) * s.y);
+      out[b] = narrow2(low(r) * c.x - low(p) * s.x, high(r) * c.y - high(p) * s.y);
+    } else {
+      out[a] = p;
+      out[b] = r;
     }
   }
 }
@@ -237,6 +352,27 @@ extern "C" __global__ void gate_backward(
   }
 }
 
+// The same, 16 bytes at a time; pieces: rows * f8.
+extern "C" __global__ void gate_backward_wide(
+    const uint4* __restrict__ g, const uint4* __restrict__ x, uint4* __restrict__ dx, int f8, int pieces) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= pieces) return;
+  const i64 at = (i64)(i / f8) * 2 * f8 + i % f8;
+  const uint4 gate4 = x[at], up4 = x[at + f8], grad4 = g[i];
+  const bf16x2 *gate = reinterpret_cast<const bf16x2*>(&gate4), *up = reinterpret_cast<const bf16x2*>(&up4),
+               *grad = reinterpret_cast<const bf16x2*>(&grad4);
+  uint4 d_gate, d_up;
+  bf16x2 *a = reinterpret_cast<bf16x2*>(&d_gate), *b = reinterpret_cast<bf16x2*>(&d_up);
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    a[j] = narrow2(
+        low(grad[j]) * low(up[j]) * silu_slope(low(gate[j])), high(grad[j]) * high(up[j]) * silu_slope(high(gate[j])));
+    b[j] = narrow2(low(grad[j]) * silu(low(gate[j])), high(grad[j]) * silu(high(gate[j])));
+  }
+  dx[at] = d_gate;
+  dx[at + f8] = d_up;
+}
+
 // A running maximum with the sums below it: s = sum e^(x - m), t = sum e^(x - m) (x - m).
 struct Running {
   float m, s, t;
@@ -249,29 +385,61 @@ __device__ __forceinline__ Running joined(Running a, Running b) {
   return {m, a.s * ea + b.s * eb, ea * (a.t + da * a.s) + eb * (b.t + db * b.s)};
 }
 
-// One block per row of float32 logits, read once.
-extern "C" __global__ void head_forward(
+__device__ __forceinline__ void take(Running& mine, float x) {
+  if (mine.s == 0.0f) {
+    mine = {x, 1.0f, 0.0f};
+  } else if (x <= mine.m) {
+    const float shifted = x - mine.m, e = expf(shifted);
+    mine.s += e;
+    mine.t += e * shifted;
+  } else {
+    const float delta = mine.m - x, e = expf(delta);
+    mine.t = e * (mine.t + delta * mine.s);
+    mine.s = mine.s * e + 1.0f;
+    mine.m = x;
+  }
+}
+
+// Eight at a time: the maximum moves at most once for all of them.
+__device__ __forceinline__ void take8(Running& mine, const float* x, float inverse_temperature) {
+  float m = x[0];
+#pragma unroll
+  for (int j = 1; j < 8; ++j) m = fmaxf(m, x[j]);
+  m *= inverse_temperature;
+  if (mine.s == 0.0f) {
+    mine.m = m;
+  } else if (m > mine.m) {
+    const float delta = mine.m - m, e = expf(delta);
+    mine.t = e * (mine.t + delta * mine.s);
+    mine.s *= e;
+    mine.m = m;
+  }
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    const float shifted = x[j] * inverse_temperature - mine.m, e = expf(shifted);
+    mine.s += e;
+    mine.t += e * shifted;
+  }
+}
+
+// One block per row of float32 logits, read once; 32 bytes at a time where rows begin on 16 bytes.
+extern "C" __global__ void __launch_bounds__(1024) head_forward(
     const float* __restrict__ logits, const i64* __restrict__ targets, float* __restrict__ logprob, float* __restrict__ entropy,
     float* __restrict__ lse, int v, float inverse_temperature) {
   __shared__ Running shared[32];
   const i64 row = blockIdx.x;
   const float* in = logits + row * v;
   Running mine = {0.0f, 0.0f, 0.0f};
-  for (int i = threadIdx.x; i < v; i += blockDim.x) {
-    const float x = in[i] * inverse_temperature;
-    if (mine.s == 0.0f) {
-      mine = {x, 1.0f, 0.0f};
-    } else if (x <= mine.m) {
-      const float shifted = x - mine.m, e = expf(shifted);
-      mine.s += e;
-      mine.t += e * shifted;
-    } else {
-      const float delta = mine.m - x, e = expf(delta);
-      mine.t = e * (mine.t + delta * mine.s);
-      mine.s = mine.s * e + 1.0f;
-      mine.m = x;
+  int done = 0;
+  if (v % 4 == 0) {
+    done = v / 8 * 8;
+    for (int i = 8 * threadIdx.x; i < done; i += 8 * blockDim.x) {
+      const float4 a = *reinterpret_cast<const float4*>(in + i), b = *reinterpret_cast<const float4*>(in + i + 4);
+      const float x[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+      take8(mine, x, inverse_temperature);
     }
   }
+  for (int i = done + threadIdx.x; i < v; i += blockDim.x) take(mine, in[i] * inverse_temperature);
 #pragma unroll
   for (int offset = 16; offset > 0; offset >>= 1) {
     const Running other = {
@@ -296,16 +464,31 @@ __device__ __forceinline__ float head_slope(
 }
 
 // The gradient of a row of logits, as bf16 for the products that follow. d_entropy may be null.
-extern "C" __global__ void head_backward(
+extern "C" __global__ void __launch_bounds__(1024) head_backward(
     const float* __restrict__ logits, const i64* __restrict__ targets, const float* __restrict__ lse,
     const float* __restrict__ entropy, const float* __restrict__ d_logprob, const float* __restrict__ d_entropy,
     bf16* __restrict__ out, int v, float inverse_temperature) {
   const i64 row = blockIdx.x;
   const float shift = lse[row], h = entropy[row], gl = d_logprob[row] * inverse_temperature;
   const float ge = d_entropy == nullptr ? 0.0f : d_entropy[row] * inverse_temperature;
-  const i64 target = targets[row];
-  for (int i = threadIdx.x; i < v; i += blockDim.x)
-    out[row * v + i] = narrow(head_slope(logits[row * v + i], inverse_temperature, shift, h, gl, ge, i == target));
+  const int target = (int)targets[row];
+  const float* in = logits + row * v;
+  bf16* to = out + row * v;
+  int done = 0;
+  if (v % 8 == 0) {
+    done = v;
+    for (int i = 8 * threadIdx.x; i < v; i += 8 * blockDim.x) {
+      const float4 a = *reinterpret_cast<const float4*>(in + i), b = *reinterpret_cast<const float4*>(in + i + 4);
+      const float x[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+      float y[8];
+#pragma unroll
+      for (int j = 0; j < 8; ++j) y[j] = head_slope(x[j], inverse_temperature, shift, h, gl, ge, i + j == target);
+      *reinterpret_cast<uint4*>(to + i) =
+          make_uint4(narrow2(y[0], y[1]), narrow2(y[2], y[3]), narrow2(y[4], y[5]), narrow2(y[6], y[7]));
+    }
+  }
+  for (int i = done + threadIdx.x; i < v; i += blockDim.x)
+    to[i] = narrow(head_slope(in[i], inverse_temperature, shift, h, gl, ge, i == target));
 }
 
 // The same in float32, over the logits.

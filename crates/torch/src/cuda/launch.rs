@@ -13,15 +13,19 @@ use tch::{Device, TchError};
 use crate::shim;
 
 const SOURCE: &str = include_str!("kernels.cu");
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 15] = [
     "norm_forward",
     "add_norm",
     "add_norm_wide",
     "norm_backward",
+    "norm_backward_short",
+    "norm_backward_long",
     "rotate",
+    "rotate_back",
     "gate_forward",
     "gate_forward_wide",
     "gate_backward",
+    "gate_backward_wide",
     "head_forward",
     "head_backward",
     "head_backward_wide",
@@ -86,6 +90,14 @@ fn with_functions<T>(
     let mut loaded = LOADED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let by_device = loaded.get_or_insert_default();
     Some(use_them(by_device.entry(index).or_insert_with(|| load(index, SOURCE, &NAMES))))
+}
+
+/// Whether a device is of the Hopper generation or later.
+pub fn is_hopper(device: Device) -> bool {
+    let ready = |functions: &Result<Functions, String>| {
+        functions.as_ref().is_ok_and(|functions| functions.can_overlap)
+    };
+    with_functions(device, ready).unwrap_or(false)
 }
 
 /// Whether the kernels can be used on a device; compiles them on the first call.

@@ -249,6 +249,7 @@ impl Question<'_> {
             micro_batch_tokens: sequences * length,
             warmup: 1,
             steps: 2,
+            is_profiled: false,
             seed: 1,
             device,
             options: learner_options(recipe, device),
