@@ -27,7 +27,7 @@ use crate::serve::threads;
 use crate::train::policy::bad_model;
 
 /// Rounds of everything before the clock runs.
-const WARM_UPS: usize = 3;
+const WARM_UPS: usize = 1;
 
 /// Options of `bench serve`.
 #[derive(Debug, clap::Args)]
@@ -228,6 +228,7 @@ fn served(args: &Args, folder: &Path) -> Result<(Run, Run)> {
         cache_after_exchange: CacheAfterExchange::Stale,
         weight_store: WeightStore::new(),
         threads,
+        is_warmed_up: true,
     })?;
     let options = ServerOptions {
         address: "127.0.0.1:0".to_owned(),
@@ -248,7 +249,7 @@ fn served(args: &Args, folder: &Path) -> Result<(Run, Run)> {
     let url = format!("{}/v1/completions", server.url());
     let prompts = |request: usize| args.prompt_of(request, vocabulary);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    // To warm up: connections, and a graph of every size that requests coming one by one ask for.
+    // To warm up: connections, and graphs of longer tables than the server records when it starts.
     for _ in 0..WARM_UPS {
         runtime.block_on(all(args, &url, true, &prompts))?;
     }

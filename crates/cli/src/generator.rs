@@ -239,6 +239,7 @@ impl Role {
             cache_after_exchange: cache_after_exchange(&recipe),
             weight_store: weight_store.clone(),
             threads: None,
+            is_warmed_up: false,
         })?;
         let mut options = channel_options(&recipe);
         options.meeting = MEETING;

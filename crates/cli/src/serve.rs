@@ -161,6 +161,7 @@ fn load(args: &Args) -> Result<Loaded> {
         cache_after_exchange: CacheAfterExchange::Stale,
         weight_store: WeightStore::new(),
         threads: threads(device),
+        is_warmed_up: true,
     })?;
     Ok(Loaded { generator: Arc::new(generator), chat: Arc::new(chat), max_model_len })
 }

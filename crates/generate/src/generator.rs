@@ -204,6 +204,11 @@ impl Generator {
         self.cache.bytes_per_token()
     }
 
+    /// Rows of the largest decode graphs: of sequences alone, and with prompts among them.
+    pub(super) fn most_rows(&self) -> (usize, usize) {
+        (self.options.running, self.options.running + PROMPT_ROWS)
+    }
+
     /// Sequences being written, and sequences waiting.
     pub fn load(&self) -> (usize, usize) {
         (self.scheduler.running.len(), self.scheduler.waiting())

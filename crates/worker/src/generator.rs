@@ -54,6 +54,9 @@ pub struct LocalGeneratorSetup {
     pub weight_store: Arc<WeightStore>,
     /// CPU threads of this role; `None` leaves torch's choice.
     pub threads: Option<usize>,
+    /// Whether everything that a device sets up for a size of step is there before the first
+    /// request: tens of seconds on CUDA, which a server's clients would wait for one by one.
+    pub is_warmed_up: bool,
 }
 
 /// What a local generator has done so far, and its load.

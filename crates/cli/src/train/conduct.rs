@@ -137,6 +137,7 @@ impl Parts<'_> {
             cache_after_exchange: cache_after_exchange(recipe),
             weight_store,
             threads: share_of_threads(recipe, device).0,
+            is_warmed_up: false,
         })?)
     }
 

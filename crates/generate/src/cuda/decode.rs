@@ -96,6 +96,17 @@ pub(crate) struct Size {
 }
 
 impl Size {
+    /// Every size of steps with at most `plain` rows of sequences of their own, or `shared` rows with
+    /// prompts among them, while no sequence is longer than the shortest tables hold.
+    pub(crate) fn of_short(plain: usize, shared: usize, page: usize) -> Vec<Self> {
+        let sizes = |most: usize, has_neighbours: bool| {
+            let mut rows: Vec<usize> = (1..=most).map(padded).collect();
+            rows.dedup();
+            rows.into_iter().map(move |rows| Self { rows, pages: pages(1, page), has_neighbours })
+        };
+        sizes(plain, false).chain(sizes(shared, true)).collect()
+    }
+
     /// Rounded up so that few graphs serve every load.
     pub(crate) fn for_rows(rows: &[DecodeRow], page: usize, has_neighbours: bool) -> Self {
         let longest = rows.iter().map(|row| row.position + 1).max().unwrap_or(1);
@@ -175,6 +186,17 @@ impl DecodeGraphs {
         self.captured.contains_key(&size)
     }
 
+    /// Records a graph, unless it is there. Draws tokens: nothing may be under way.
+    pub(crate) fn record(&mut self, size: Size, parts: Parts) -> Result<(), TchError> {
+        if !self.captured.contains_key(&size) {
+            let outputs = self.outputs.f_narrow(0, 0, 2 * size.rows as i64)?;
+            let (captured, pool) = capture(size, self.pool, &outputs, parts)?;
+            self.pool = pool;
+            self.captured.insert(size, captured);
+        }
+        Ok(())
+    }
+
     /// Asks for one decode step. Rows with [`RowToken::Drawn`] need a size that is ready: recording
     /// a graph draws tokens too.
     pub(crate) fn launch(
@@ -184,12 +206,8 @@ impl DecodeGraphs {
         parts: Parts,
     ) -> Result<Launched, TchError> {
         let count = 2 * size.rows;
+        self.record(size, parts)?;
         let outputs = self.outputs.f_narrow(0, 0, count as i64)?;
-        if !self.captured.contains_key(&size) {
-            let (captured, pool) = capture(size, self.pool, &outputs, parts)?;
-            self.pool = pool;
-            self.captured.insert(size, captured);
-        }
         let captured = &self.captured[&size];
         self.mailbox.send(&captured.inputs, size.words(), |words| {
             fill(words, size, rows, parts.cache);
@@ -323,6 +341,29 @@ mod tests {
         assert_eq!(tables.len(), 4);
         assert_eq!((tables[0][..3].to_vec(), tables[1][0]), (vec![4, 2, 9], 7));
         assert!(tables[3].iter().all(|page| *page == 9), "no sequence: the spare page");
+    }
+
+    #[test]
+    fn sizes_of_short_sequences_are_those_that_rows_ask_for() {
+        let known = Size::of_short(40, 70, 16);
+        let sampling = RowSampling {
+            sampling: Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 },
+            seed: 1,
+            place: 0,
+        };
+        for (most, has_neighbours) in [(40, false), (70, true)] {
+            for count in 1..=most {
+                let row = |_| DecodeRow {
+                    token: RowToken::Known(1),
+                    position: 500,
+                    pages: &[],
+                    sampling,
+                };
+                let rows: Vec<DecodeRow> = (0..count).map(row).collect();
+                assert!(known.contains(&Size::for_rows(&rows, 16, has_neighbours)), "{count}");
+            }
+        }
+        assert_eq!(known.len(), 11 + 13, "1, 2, 4, 8, then by 8 to 40; by 8 to 64, and 96");
     }
 
     #[test]

@@ -33,6 +33,7 @@ pub enum BatchError {
 /// A micro-batch. Per-token arrays (scores, gradients) follow the order of `places`.
 #[derive(Debug)]
 pub struct TrainingBatch {
+    /// Each sequence up to the token before its last scored one: nothing depends on what follows.
     pub packed: Packed,
     pub places: Vec<TokenPlace>,
     /// [m] rows of the hidden states that predict the scored tokens.
@@ -50,6 +51,7 @@ impl TrainingBatch {
         device: Device,
     ) -> Result<Self, BatchError> {
         let (mut places, mut rows, mut targets) = (Vec::new(), Vec::new(), Vec::new());
+        let mut seen: Vec<&[i64]> = Vec::with_capacity(sequences.len());
         let mut start = 0;
         for (sequence, (tokens, flags)) in sequences.iter().zip(is_scored).enumerate() {
             let (tokens, flags) = (tokens.as_ref(), flags.as_ref());
@@ -72,10 +74,16 @@ impl TrainingBatch {
                     targets.push(token);
                 }
             }
-            start += tokens.len() as i64;
+            let last = flags.iter().rposition(|is_scored| *is_scored).unwrap_or(0);
+            seen.push(&tokens[..last]);
+            start += last as i64;
+        }
+        if places.is_empty() {
+            // Nothing to learn from; a network still wants tokens.
+            seen = sequences.iter().map(AsRef::as_ref).collect();
         }
         Ok(Self {
-            packed: Packed::new(sequences, device)?,
+            packed: Packed::new(&seen, device)?,
             places,
             rows: Tensor::f_from_slice(&rows)?.f_to_device(device)?,
             targets: Tensor::f_from_slice(&targets)?.f_to_device(device)?,
@@ -121,9 +129,27 @@ mod tests {
         let sequences = [vec![4, 5, 6], vec![7, 8]];
         let flags = [vec![true, false, true], vec![false, true]];
         let batch = TrainingBatch::new(&sequences, &flags, 10, Device::Cpu).unwrap();
-        assert_eq!(Vec::<i64>::try_from(&batch.rows).unwrap(), [1, 3]);
+        assert_eq!(batch.packed.lengths, [2, 1]);
+        assert_eq!(Vec::<i64>::try_from(&batch.rows).unwrap(), [1, 2]);
         assert_eq!(Vec::<i64>::try_from(&batch.targets).unwrap(), [6, 8]);
         assert_eq!(batch.places[1], TokenPlace { sequence: 1, position: 1 });
+    }
+
+    #[test]
+    fn what_follows_the_last_scored_token_is_not_computed() {
+        let sequences = [vec![4, 5, 6, 7], vec![7, 8, 9], vec![1, 2]];
+        let flags = [vec![false, true, false, false], vec![false; 3], vec![false, true]];
+        let batch = TrainingBatch::new(&sequences, &flags, 10, Device::Cpu).unwrap();
+        assert_eq!(Vec::<i64>::try_from(&batch.packed.tokens).unwrap(), [4, 1]);
+        assert_eq!(Vec::<i64>::try_from(&batch.rows).unwrap(), [0, 1]);
+        let none = TrainingBatch::new(
+            &sequences[..1],
+            &[vec![true, false, false, false]],
+            10,
+            Device::Cpu,
+        );
+        let none = none.unwrap();
+        assert_eq!((none.scored(), none.packed.len()), (0, 4));
     }
 
     #[test]

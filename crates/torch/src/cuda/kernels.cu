@@ -243,13 +243,13 @@ __device__ __forceinline__ void norm_backward_rows(
   }
 }
 
-extern "C" __global__ void __launch_bounds__(128) norm_backward_short(
+extern "C" __global__ void __launch_bounds__(128, 4) norm_backward_short(
     const uint4* __restrict__ g, const uint4* __restrict__ x, const uint4* __restrict__ w, const float* __restrict__ scale,
     const uint4* __restrict__ rest, uint4* __restrict__ dx, float* __restrict__ dw, i64 rows, int d8) {
   norm_backward_rows<32>(g, x, w, scale, rest, dx, dw, rows, d8);
 }
 
-extern "C" __global__ void __launch_bounds__(128) norm_backward_long(
+extern "C" __global__ void __launch_bounds__(128, 4) norm_backward_long(
     const uint4* __restrict__ g, const uint4* __restrict__ x, const uint4* __restrict__ w, const float* __restrict__ scale,
     const uint4* __restrict__ rest, uint4* __restrict__ dx, float* __restrict__ dw, i64 rows, int d8) {
   norm_backward_rows<128>(g, x, w, scale, rest, dx, dw, rows, d8);

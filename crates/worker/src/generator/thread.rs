@@ -59,7 +59,11 @@ pub(super) fn run(
         // The weights came by another stream, that of whoever loaded them.
         shim::synchronize(device)?;
         let _stream = OwnStream::enter(device, Priority::Urgent)?;
+        let is_warmed_up = setup.is_warmed_up;
         let mut server = Server::new(setup, &mut owed, shared)?;
+        if is_warmed_up {
+            server.generator.warm_up()?;
+        }
         // Whoever waits for it may have given up.
         let _ = ready.send(());
         let outcome = server.serve(inbox);

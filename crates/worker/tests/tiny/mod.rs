@@ -52,6 +52,7 @@ pub(crate) fn setup(weight_store: &Arc<WeightStore>) -> LocalGeneratorSetup {
         cache_after_exchange: CacheAfterExchange::Stale,
         weight_store: weight_store.clone(),
         threads: Some(1),
+        is_warmed_up: true,
     }
 }
 
