@@ -16,6 +16,7 @@ fn main() {
         .cpp(true)
         .std("c++17")
         .opt_level(3)
+        .file("shim/adamw.cpp")
         .file("shim/fused.cpp")
         .file("shim/paged.cpp")
         .flag("-fopenmp")

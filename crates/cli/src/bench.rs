@@ -6,7 +6,7 @@ use clap::Subcommand;
 use scalerl_model::bench::{HeadBench, Shape, TrainBench, bench_head, bench_train};
 use scalerl_model::check::{KernelCheck, check_training};
 use scalerl_model::network::Activations;
-use scalerl_model::train::{ComputeKind, LearnerOptions};
+use scalerl_model::train::{ComputeKind, KeptIn, LearnerOptions};
 use scalerl_torch::device;
 use scalerl_torch::profile::{DeviceTime, KernelTime};
 use scalerl_torch::tch::Kind;
@@ -72,6 +72,12 @@ pub(crate) struct TrainArgs {
     /// Compute activations again in the backward pass.
     #[arg(long)]
     recompute: bool,
+    /// Keep the optimizer's moments in bf16.
+    #[arg(long)]
+    bf16_moments: bool,
+    /// Add gradients up in bf16.
+    #[arg(long)]
+    bf16_gradients: bool,
     /// CPU threads; 0 leaves libtorch's choice.
     #[arg(long, default_value_t = 0)]
     threads: i32,
@@ -134,6 +140,12 @@ fn train(args: &TrainArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     if args.recompute {
         options.activations = Activations::Recompute;
+    }
+    if args.bf16_moments {
+        options.optimizer.moments = KeptIn::BFloat16;
+    }
+    if args.bf16_gradients {
+        options.gradients = KeptIn::BFloat16;
     }
     let shape = Shape {
         layers: args.layers,

@@ -30,8 +30,9 @@ use anyhow::Result;
 use scalerl_engine::RunEnd;
 use scalerl_journal::{RunFolder, StopReason};
 use scalerl_recipe::{GeneratorChoice, Recipe, Resolved};
-use scalerl_torch::tch::Device;
+use scalerl_torch::tch::{Device, Kind};
 use scalerl_torch::{device, shim};
+use scalerl_worker::options::compute_kind;
 
 use crate::failure::BadInput;
 use crate::generator::Role;
@@ -110,6 +111,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         }
     };
     check_end(&recipe)?;
+    check_shared_weights(&recipe, device)?;
     if lead.generators > 0 {
         // Known before anything is spent.
         cluster::redis(&recipe)?;
@@ -160,7 +162,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     // Ranks have a GPU each; one more is nobody's to take.
     let generator_device = match &lead.ranks {
         Some(_) => device,
-        None => generator_device(&args.device, device),
+        None => generator_device(&args.device, device, &recipe),
     };
     let is_alone = lead.ranks.is_none()
         && lead.generators == 0
@@ -206,6 +208,7 @@ impl Drop for UndoStart {
 /// Says what a run would be; refuses what `run` would refuse.
 fn dry_run(args: &Args, recipe: &Resolved, device: Device, out: &mut dyn Write) -> Result<()> {
     check_end(recipe)?;
+    check_shared_weights(recipe, device)?;
     if recipe.cluster.generators > 0 {
         cluster::redis(recipe)?;
     }
@@ -213,7 +216,7 @@ fn dry_run(args: &Args, recipe: &Resolved, device: Device, out: &mut dyn Write) 
         Destination::new(args.run.as_deref(), recipe, &args.recipes)?;
     }
     say_advice(recipe, out)?;
-    let is_shared = generator_device(&args.device, device) == device;
+    let is_shared = generator_device(&args.device, device, recipe) == device;
     let own_devices = if is_shared { 1.0 } else { 2.0 };
     let machine = plan::Machine { device, own_devices, price_per_hour: args.price_per_hour };
     plan::print(recipe, &machine, out)
@@ -230,10 +233,26 @@ fn check_end(recipe: &Recipe) -> Result<()> {
     Ok(())
 }
 
+/// Refuses one set of float32 weights: the optimizer would change them while they are computed with.
+fn check_shared_weights(recipe: &Recipe, device: Device) -> Result<()> {
+    if !recipe.shares_weights() || compute_kind(recipe, device) == Kind::BFloat16 {
+        return Ok(());
+    }
+    let message =
+        "pipeline.weights = \"shared\" needs layers in bf16, and on this device they are float32";
+    Err(BadInput::new(message)
+        .hint("--set model.compute=bf16, or --set pipeline.weights=copied")
+        .into())
+}
+
 const GIB: f64 = (1_u64 << 30) as f64;
 
-/// The generator's own GPU where the machine has two or more and none was named; else the trainer's.
-fn generator_device(named: &str, trainer: Device) -> Device {
+/// The generator's own GPU where the machine has two or more and none was named, and where it does not
+/// share the trainer's weights; else the trainer's.
+fn generator_device(named: &str, trainer: Device, recipe: &Recipe) -> Device {
+    if recipe.shares_weights() {
+        return trainer;
+    }
     let is_free = matches!(named, "auto" | "cuda") && device::open().cuda_devices >= 2;
     if is_free && trainer == Device::Cuda(0) { Device::Cuda(1) } else { trainer }
 }

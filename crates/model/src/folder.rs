@@ -1,6 +1,8 @@
 //! A model: from a Hugging Face folder, from the hub, or from nothing but a config.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::ScopedJoinHandle;
 
 use tch::{Device, Kind, TchError, Tensor};
 
@@ -14,6 +16,26 @@ use crate::save::{ModelToSave, SaveKind, save_model};
 use crate::weights::WeightFiles;
 use scalerl_torch::device;
 use scalerl_torch::shim;
+
+/// A parameter's own numbers, float32 on the CPU.
+fn random_parameter(
+    parameter: &Parameter,
+    index: usize,
+    seed: i64,
+    spread: f64,
+) -> Result<Tensor, TchError> {
+    let (shape, cpu) = (&parameter.shape[..], (Kind::Float, Device::Cpu));
+    Ok(match parameter.start {
+        Start::Normal => {
+            let tensor = Tensor::f_empty(shape, cpu)?;
+            let own_seed = seed.wrapping_mul(1_000_003).wrapping_add(index as i64);
+            shim::fill_normal(&tensor, spread, own_seed as u64)?;
+            tensor
+        }
+        Start::Ones => Tensor::f_ones(shape, cpu)?,
+        Start::Zeros => Tensor::f_zeros(shape, cpu)?,
+    })
+}
 
 /// A network with its parameters and where it came from.
 pub struct Model {
@@ -72,25 +94,27 @@ impl Model {
     ) -> Result<Self, LoadError> {
         device::open();
         memory::check(&config, kind, device)?;
-        let cpu = (Kind::Float, Device::Cpu);
-        let parameters = layout(&config)
-            .iter()
-            .enumerate()
-            .map(|(index, parameter)| {
-                let shape = &parameter.shape[..];
-                let tensor = match parameter.start {
-                    Start::Normal => {
-                        let tensor = Tensor::f_empty(shape, cpu)?;
-                        let own_seed = seed.wrapping_mul(1_000_003).wrapping_add(index as i64);
-                        shim::fill_normal(&tensor, config.initial_spread, own_seed as u64)?;
-                        tensor
-                    }
-                    Start::Ones => Tensor::f_ones(shape, cpu)?,
-                    Start::Zeros => Tensor::f_zeros(shape, cpu)?,
-                };
-                tensor.f_to_kind(kind)?.f_to_device(device)
-            })
-            .collect::<Result<Vec<_>, TchError>>()?;
+        let table = layout(&config);
+        let next = AtomicUsize::new(0);
+        // One thread a parameter: billions of numbers take minutes in a row.
+        let draw = || -> Result<Vec<(usize, Tensor)>, TchError> {
+            let mut drawn = Vec::new();
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                let Some(parameter) = table.get(index) else { return Ok(drawn) };
+                let tensor = random_parameter(parameter, index, seed, config.initial_spread)?;
+                drawn.push((index, tensor.f_to_kind(kind)?.f_to_device(device)?));
+            }
+        };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(table.len());
+        let parts = std::thread::scope(|scope| {
+            let running: Vec<_> = (0..threads).map(|_| scope.spawn(draw)).collect();
+            let join = |thread: ScopedJoinHandle<_>| thread.join().expect("drawing does not panic");
+            running.into_iter().map(join).collect::<Result<Vec<_>, TchError>>()
+        })?;
+        let mut drawn: Vec<(usize, Tensor)> = parts.into_iter().flatten().collect();
+        drawn.sort_by_key(|(index, _)| *index);
+        let parameters = drawn.into_iter().map(|(_, tensor)| tensor).collect();
         Ok(Self::over(config, parameters, None)?)
     }
 
@@ -108,12 +132,22 @@ impl Model {
     /// Writes a folder that transformers and vLLM load, with the tokenizer this model came with; PEFT's
     /// folder where the model has an adapter.
     pub fn save(&self, folder: &Path, kind: SaveKind) -> Result<(), LoadError> {
+        self.save_as(&self.parameters, folder, kind)
+    }
+
+    /// As [`Model::save`], with numbers of all parameters from elsewhere.
+    pub(crate) fn save_as(
+        &self,
+        parameters: &[Tensor],
+        folder: &Path,
+        kind: SaveKind,
+    ) -> Result<(), LoadError> {
         if let Some(adapter) = &self.adapter {
             return adapter::save(self, adapter, folder);
         }
         let model = ModelToSave {
             config: &self.config,
-            parameters: &self.parameters,
+            parameters,
             kind,
             companions: self.folder.as_deref(),
         };

@@ -6,13 +6,13 @@
 //! Learner::step()          clips, takes one AdamW step, says what happened
 //! ```
 
-mod adamw;
+pub mod adamw;
 mod batch;
 pub mod checkpoint;
 mod learner;
 mod shard;
 
-pub use adamw::{AdamW, AdamWConfig};
+pub use adamw::{AdamW, AdamWConfig, KeptIn};
 pub use batch::{BatchError, TokenPlace, TrainingBatch};
 pub use learner::{ComputeKind, Learner, LearnerOptions, Pending, StepError, StepReport};
 pub use shard::{RankError, Ranks};

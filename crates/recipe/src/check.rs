@@ -4,6 +4,7 @@
 //! lists of data sets are in `datasets.rs`.
 
 mod datasets;
+mod memory;
 mod verifiers;
 
 use std::collections::BTreeSet;
@@ -14,6 +15,7 @@ use crate::{
     error::Origin, load::SHIPPED_MARK, node::Node,
 };
 use datasets::check_datasets;
+use memory::{one_set_of_weights_has_one_place, summed_gradients_are_in_one_place};
 
 /// Two keys, why they do not go together, and what to do.
 struct Refusal {
@@ -56,6 +58,8 @@ pub(crate) fn check(recipe: &Recipe, layers: &Node) -> Result<(), RecipeError> {
         synthetic_problems_think_in_their_own_tags,
         silence_is_noticed_in_order,
         trackers_are_named_once,
+        one_set_of_weights_has_one_place,
+        summed_gradients_are_in_one_place,
     ];
     for check in checks {
         check(recipe).map_err(|refusal| {

@@ -5,6 +5,7 @@
 
 #![expect(unsafe_code, reason = "kernels take plain pointers")]
 
+pub(crate) mod adamw;
 pub mod graph;
 pub mod launch;
 pub mod mailbox;

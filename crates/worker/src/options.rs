@@ -5,9 +5,9 @@ use scalerl_model::adapter::AdapterConfig;
 use scalerl_model::config::ModelConfig;
 use scalerl_model::head::{HeadMode, HeadOptions};
 use scalerl_model::network::Activations;
-use scalerl_model::train::{AdamWConfig, ComputeKind, LearnerOptions};
+use scalerl_model::train::{AdamWConfig, ComputeKind, KeptIn, LearnerOptions};
 use scalerl_recipe::{
-    Adapter, Compute, HeadPrecision, KvAfterUpdate, OffPolicy, Optimizer, Recipe,
+    Adapter, Compute, Gradients, HeadPrecision, KvAfterUpdate, Moments, OffPolicy, Recipe,
 };
 use scalerl_torch::shim;
 use tch::{Device, Kind};
@@ -54,7 +54,11 @@ pub fn learner_options(recipe: &Recipe, device: Device) -> LearnerOptions {
             Activations::Keep
         },
         head: head_options(recipe, device),
-        optimizer: optimizer(&recipe.optimizer),
+        optimizer: optimizer(recipe),
+        gradients: match recipe.optimizer.gradients {
+            Gradients::Float32 => KeptIn::Float32,
+            Gradients::Bf16 => KeptIn::BFloat16,
+        },
     }
 }
 
@@ -136,7 +140,8 @@ fn cache_bytes_per_token(recipe: &Recipe, config: &ModelConfig, device: Device) 
     2 * width * config.layers.len() as u64 * (config.kv_heads * config.head_width) as u64
 }
 
-fn optimizer(optimizer: &Optimizer) -> AdamWConfig {
+fn optimizer(recipe: &Recipe) -> AdamWConfig {
+    let optimizer = &recipe.optimizer;
     AdamWConfig {
         lr: optimizer.lr,
         warmup_steps: u64::from(optimizer.warmup_steps),
@@ -146,6 +151,11 @@ fn optimizer(optimizer: &Optimizer) -> AdamWConfig {
         epsilon: optimizer.epsilon,
         weight_decay: optimizer.weight_decay,
         max_gradient_norm: optimizer.max_gradient_norm.unwrap_or(0.0),
+        moments: match optimizer.moments {
+            Moments::Float32 => KeptIn::Float32,
+            Moments::Bf16 => KeptIn::BFloat16,
+        },
+        seed: recipe.seed,
     }
 }
 
@@ -158,7 +168,10 @@ mod tests {
     #[test]
     fn the_default_recipe_is_the_learners_default() {
         let options = learner_options(&Recipe::default(), Device::Cpu);
-        assert_eq!(options.optimizer, AdamWConfig::default());
+        assert_eq!(
+            options.optimizer,
+            AdamWConfig { seed: Recipe::default().seed, ..AdamWConfig::default() }
+        );
         assert_eq!(options.head, HeadOptions::of(Device::Cpu));
         assert_eq!(options.compute, ComputeKind::Float32);
     }

@@ -47,7 +47,7 @@ impl Policy {
             _ => SaveKind::Float32,
         };
         let path = folder.join("model");
-        let saved = model.save(&path, kind);
+        let saved = self.learner.save_model(&path, kind);
         saved.map_err(|error| file_error(&path, error))
     }
 

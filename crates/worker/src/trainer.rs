@@ -29,13 +29,26 @@ use tch::{TchError, Tensor};
 use crate::options::learner_options;
 use crate::policy::{Policy, device_error, step_error};
 use crate::ranks::rank_error;
-use crate::weight_store::WeightStore;
+use crate::weight_store::{Lease, WeightStore};
 
 /// Trains a model of this process.
 pub struct LocalTrainer {
     policy: Policy,
     weight_store: Arc<WeightStore>,
     threads: Option<usize>,
+    sharing: Sharing,
+}
+
+/// Whose the weights are that the network computes with.
+enum Sharing {
+    /// The trainer's alone; generators get copies.
+    Copied,
+    /// The generator's too, and they are those of the masters.
+    Current,
+    /// The generator's too, and the masters are ahead: nobody has told the generator yet.
+    Behind,
+    /// The generator's too, which rounds the masters into them when it may.
+    Lent(Arc<Lease>),
 }
 
 impl LocalTrainer {
@@ -49,7 +62,37 @@ impl LocalTrainer {
         let failed = |error: TchError| device_error(PolicyVersion(0), &error);
         let learner = Learner::new(model, options).map_err(failed)?;
         let policy = Policy::try_new(recipe, learner).map_err(failed)?;
-        Ok(Self { policy, weight_store, threads: None })
+        Ok(Self { policy, weight_store, threads: None, sharing: Sharing::Copied })
+    }
+
+    /// Shares the bf16 weights that the network computes with: a generator made over
+    /// [`LocalTrainer::model`]'s rounds the masters into them when it adopts what was published.
+    /// Whoever drives both takes no step before that.
+    #[must_use]
+    pub fn with_shared_weights(mut self) -> Self {
+        self.policy.learner.leave_renewal();
+        self.sharing = Sharing::Current;
+        self
+    }
+
+    /// Refuses to compute with weights that are older than the masters.
+    fn check_weights(&mut self) -> Result<(), TrainerError> {
+        match &self.sharing {
+            Sharing::Lent(lease) if lease.is_taken_over() => self.sharing = Sharing::Current,
+            Sharing::Behind | Sharing::Lent(_) => {
+                let reason = "the generator has not taken the weights of the last step yet, and \
+                              shares them with the trainer";
+                return Err(TrainerError::Device { reason: reason.to_owned() });
+            }
+            Sharing::Copied | Sharing::Current => {}
+        }
+        Ok(())
+    }
+
+    fn masters_moved(&mut self) {
+        if !matches!(self.sharing, Sharing::Copied) {
+            self.sharing = Sharing::Behind;
+        }
     }
 
     /// Leaves the other CPU threads to the generator.
@@ -91,16 +134,24 @@ impl Trainer for LocalTrainer {
     fn step(&mut self, batch: &TrainBatch) -> Result<StepReport, TrainerError> {
         let started = Instant::now();
         self.policy.check(batch)?;
+        self.check_weights()?;
         if let Some(threads) = self.threads {
             device::use_threads(threads);
         }
         let taken = self.take_step(batch);
         let (totals, step) = taken.map_err(|error| self.policy.give_up(error))?;
+        self.masters_moved();
         Ok(self.policy.report(batch, &totals, &step, started.elapsed().as_secs_f64()))
     }
 
     fn publish(&mut self) -> Result<WeightHandle, TrainerError> {
         let version = self.version();
+        if !matches!(self.sharing, Sharing::Copied) {
+            let lent = self.weight_store.lend(version, self.masters());
+            let (handle, lease) = lent.map_err(|error| device_error(version, &error))?;
+            self.sharing = Sharing::Lent(lease);
+            return Ok(handle);
+        }
         let published = self.weight_store.publish(version, self.model().trained());
         published.map_err(|error| device_error(version, &error))
     }
@@ -115,6 +166,7 @@ impl Trainer for LocalTrainer {
         let path = newest(folder)?;
         let restored = checkpoint::restore(&mut self.policy.learner, &path);
         restored.map_err(|error| checkpoint_error(&path, error))?;
+        self.masters_moved();
         let forgotten = self.policy.learner.discard_gradients();
         forgotten.map_err(|error| device_error(self.version(), &error))?;
         Ok(self.version())

@@ -6,7 +6,17 @@
 //!
 //! [`Weights`] are held by whoever took them; as long as they live, their memory is not written.
 //! A generator on a CUDA stream of its own waits for it before it lets go.
+//!
+//! Where both compute with one set of bf16 weights (`pipeline.weights = "shared"`), the trainer lends
+//! its float32 masters, which it does not touch before they were returned, and the generator rounds
+//! them into the set between two decode steps:
+//!
+//! ```text
+//! trainer    step v: masters | lend              | v + 1: forward, backward, masters | lend …
+//! generator  … decode, v - 1 | round, return     | decode, v                         | …
+//! ```
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use scalerl_rollout::{PolicyVersion, WeightHandle};
@@ -22,7 +32,20 @@ pub struct Weights {
     /// `Model::with_trained` makes a model of them without copying.
     pub parameters: Vec<Tensor>,
     /// Counted by the store: alone in it means free.
-    lease: Arc<()>,
+    lease: Arc<Lease>,
+}
+
+/// What weights are held by. The trainer sees by it whether what it lent was returned.
+#[derive(Debug, Default)]
+pub(crate) struct Lease {
+    is_taken_over: AtomicBool,
+}
+
+impl Lease {
+    /// Whether a generator computes with these weights.
+    pub(crate) fn is_taken_over(&self) -> bool {
+        self.is_taken_over.load(Ordering::Acquire)
+    }
 }
 
 impl Weights {
@@ -32,6 +55,11 @@ impl Weights {
             parameters: self.parameters.iter().map(Tensor::shallow_clone).collect(),
             lease: Arc::clone(&self.lease),
         }
+    }
+
+    /// Lets go of them: the generator computes with these weights from here on.
+    pub(crate) fn taken_over(self) {
+        self.lease.is_taken_over.store(true, Ordering::Release);
     }
 
     fn is_free(&self) -> bool {
@@ -142,6 +170,24 @@ impl WeightStore {
     /// Makes filled memory the newest weights.
     pub fn place(&self, version: PolicyVersion, parameters: Vec<Tensor>) -> WeightHandle {
         self.state().place(version, parameters)
+    }
+
+    /// Makes the trainer's own masters the newest weights, without copying; none but these can be had
+    /// any more. The trainer leaves them alone until the lease says that they were taken over.
+    pub(crate) fn lend(
+        &self,
+        version: PolicyVersion,
+        masters: &[Tensor],
+    ) -> Result<(WeightHandle, Arc<Lease>), TchError> {
+        // The generator is on another stream.
+        if let Some(first) = masters.first() {
+            shim::synchronize_stream(first.device())?;
+        }
+        let mut state = self.state();
+        state.slots.clear();
+        let handle = state.place(version, masters.iter().map(Tensor::shallow_clone).collect());
+        let lease = Arc::clone(&state.slots[0].1.lease);
+        Ok((handle, lease))
     }
 
     /// The weights a handle names, without copying.

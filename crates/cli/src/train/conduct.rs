@@ -84,7 +84,10 @@ impl Parts<'_> {
         let (recipe, lead) = (self.recipe, &self.lead);
         let model = self.policy.load(recipe, Kind::Float, self.device)?;
         let Some(launch) = &lead.ranks else {
-            let trainer = LocalTrainer::try_new(recipe, model, weight_store.clone())?;
+            let mut trainer = LocalTrainer::try_new(recipe, model, weight_store.clone())?;
+            if recipe.shares_weights() {
+                trainer = trainer.with_shared_weights();
+            }
             let threads = match (lead.generators, self.device) {
                 (0, device) => share_of_threads(recipe, device).1,
                 (count, Device::Cpu) if lead.is_starting => Some(threads_each(1 + count as usize)),
@@ -111,8 +114,12 @@ impl Parts<'_> {
     }
 
     /// The policy for a generator of this process: on the trainer's device a frozen base is held once, and
-    /// the generator has an adapter of its own.
+    /// the generator has an adapter of its own; where the recipe says so, all weights are.
     fn own_generator_model(&self, trainer: &Model, device: Device) -> Result<Model> {
+        if self.recipe.shares_weights() {
+            let same = trainer.trained().iter().map(Tensor::f_detach);
+            return Ok(trainer.with_trained(same.collect::<Result<_, _>>()?)?);
+        }
         if trainer.adapter.is_none() || trainer.device() != device {
             return self.generator_model(device);
         }

@@ -58,3 +58,28 @@ fn with_lag_the_difference_is_seen() {
     });
     assert!(apart.fold(0.0, f64::max) > 100.0 * SAME_WEIGHTS);
 }
+
+/// bf16, so that the weights that are computed with are others than those that are trained.
+#[test]
+fn one_set_of_weights_changes_no_token_and_no_number() {
+    for (scheme, off_policy) in [
+        ("lockstep", "objective.off_policy={ type = \"pipeline\", steps_behind = 0 }"),
+        ("phases", "objective.off_policy={ type = \"ppo-off-policy\", steps_per_phase = 2 }"),
+    ] {
+        let run = |weights: &str| {
+            let name = format!("{scheme}-{weights}");
+            let weights = format!("pipeline.weights={weights}");
+            let set = [
+                off_policy,
+                "budget.steps=6",
+                "model.compute=bf16",
+                "evaluation.every_steps=4",
+                &weights,
+            ];
+            finish(&name, train("scalerl", &name, &set))
+        };
+        let (copied, shared) = (run("copied"), run("shared"));
+        assert_eq!(training(&copied), training(&shared), "{scheme}");
+        audit(&shared, if scheme == "phases" { 1 } else { 0 });
+    }
+}

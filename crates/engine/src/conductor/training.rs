@@ -5,6 +5,9 @@
 //!   '--> next step at once, as far as the deadlines of the groups allow
 //! ```
 //!
+//! Where both compute with one set of weights, the next step waits for the adoption: until then the
+//! weights are the last step's.
+//!
 //! Not here: how a batch becomes a step, and which of its groups do not (`stepping.rs`).
 
 use scalerl_journal::{Sample, What};
@@ -37,6 +40,7 @@ impl<G: Generator, S: TrainerHandle, P: PromptSource, R: Grader> Conductor<G, S,
         let is_wanted = progress.due_now().is_some();
         let holds = (is_wanted && progress.published != Some(version))
             || progress.adopted.is_none()
+            || (self.settings.recipe.shares_weights() && progress.adopted != Some(version))
             || (self.scheme.is_phased() && progress.is_measuring());
         if holds || self.trainer.is_none() || self.ending.is_some() {
             return Ok(());
@@ -135,7 +139,10 @@ impl<G: Generator, S: TrainerHandle, P: PromptSource, R: Grader> Conductor<G, S,
         let progress = &self.progress;
         let version = progress.version;
         let is_phase_over = !self.scheme.is_phased() || self.queue.is_empty();
-        let is_wanted = is_phase_over || progress.adopted.is_none() || progress.due_now().is_some();
+        let is_wanted = is_phase_over
+            || progress.adopted.is_none()
+            || progress.due_now().is_some()
+            || self.settings.recipe.shares_weights();
         let has_room = progress.handle.is_none() && !progress.adopting;
         if is_wanted && has_room && progress.published != Some(version) {
             self.publish();

@@ -1,10 +1,36 @@
-//! AdamW with a linear warm-up and then a constant or falling rate; one fused kernel for all
-//! parameters.
+//! AdamW with a linear warm-up and then a constant or falling rate, over all parameters at once.
+//!
+//! Not here: how a step is computed on a device (`scalerl_torch::adamw`), the formula in plain
+//! numbers (`adamw/reference.rs`).
+
+pub mod reference;
+#[cfg(test)]
+mod tests;
 
 use serde::{Deserialize, Serialize};
 use tch::{Kind, TchError, Tensor};
 
-use scalerl_torch::shim::{self, AdamWNumbers, AdamWTensors};
+use scalerl_torch::adamw::{self, Lists, Numbers};
+use scalerl_torch::shim::AdamWNumbers;
+
+/// In which numbers something is kept for each number that is trained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KeptIn {
+    #[default]
+    Float32,
+    /// Half the memory.
+    BFloat16,
+}
+
+impl KeptIn {
+    pub fn kind(self) -> Kind {
+        match self {
+            Self::Float32 => Kind::Float,
+            Self::BFloat16 => Kind::BFloat16,
+        }
+    }
+}
 
 /// Settings of the optimizer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -23,6 +49,10 @@ pub struct AdamWConfig {
     pub weight_decay: f64,
     /// Gradients are scaled down to this norm; 0 leaves them alone.
     pub max_gradient_norm: f64,
+    /// In which numbers the two moments are kept. bf16 is rounded by chance: right in the mean.
+    pub moments: KeptIn,
+    /// What that chance follows from, beside step and place.
+    pub seed: u64,
 }
 
 impl Default for AdamWConfig {
@@ -38,6 +68,8 @@ impl Default for AdamWConfig {
             epsilon: 1e-15,
             weight_decay: 0.01,
             max_gradient_norm: 1.0,
+            moments: KeptIn::Float32,
+            seed: 0,
         }
     }
 }
@@ -54,40 +86,55 @@ impl AdamWConfig {
     }
 }
 
-/// The optimizer's memory: two moments and a step count per parameter, all float32.
+/// The optimizer's memory: two moments per parameter, and step counts in float32.
 pub struct AdamW {
     pub config: AdamWConfig,
     pub(crate) first: Vec<Tensor>,
     pub(crate) second: Vec<Tensor>,
+    /// One a parameter; views of `counts`.
     pub(crate) steps: Vec<Tensor>,
+    counts: Tensor,
+    /// Place of the first number among all of the model, where this is a part of it.
+    pub(crate) place: i64,
 }
 
 impl AdamW {
     pub fn new(parameters: &[Tensor], config: AdamWConfig) -> Result<Self, TchError> {
+        let kind = config.moments.kind();
         let zeros = || {
             parameters
                 .iter()
-                .map(|p| Tensor::f_zeros(p.size(), (Kind::Float, p.device())))
+                .map(|p| Tensor::f_zeros(p.size(), (kind, p.device())))
                 .collect::<Result<Vec<_>, _>>()
         };
-        let steps = parameters
-            .iter()
-            .map(|p| Tensor::f_zeros(&[] as &[i64], (Kind::Float, p.device())))
-            .collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { config, first: zeros()?, second: zeros()?, steps })
+        let count = parameters.len() as i64;
+        let device = parameters.first().map_or(tch::Device::Cpu, Tensor::device);
+        let counts = Tensor::f_zeros([count], (Kind::Float, device))?;
+        let steps = (0..count).map(|index| counts.f_select(0, index)).collect::<Result<_, _>>()?;
+        Ok(Self { config, first: zeros()?, second: zeros()?, steps, counts, place: 0 })
+    }
+
+    /// First and second moments, in the order of the parameters.
+    pub fn moments(&self) -> (&[Tensor], &[Tensor]) {
+        (&self.first, &self.second)
+    }
+
+    /// Steps that were taken: one that is skipped does not count.
+    pub fn steps_counted(&self) -> Result<u64, TchError> {
+        Ok(self.counts.f_double_value(&[0])? as u64)
     }
 
     /// One step. Returns the gradient norm before clipping, still on the device; where it is not
-    /// finite, parameters and moments are left as they were.
+    /// finite, everything is left as it was. `rounded` are bf16 copies of the parameters that are
+    /// renewed along.
     pub fn step(
         &mut self,
         parameters: &[Tensor],
         grads: &[Tensor],
+        rounded: Option<&[Tensor]>,
         lr: f64,
     ) -> Result<Tensor, TchError> {
-        let norm = shim::global_norm(grads)?;
-        self.apply(parameters, grads, &norm, lr)?;
-        Ok(norm)
+        adamw::step(&self.lists(parameters, grads, rounded), None, &self.numbers(lr))
     }
 
     /// As [`AdamW::step`], with a norm taken elsewhere: over more gradients than these.
@@ -98,105 +145,31 @@ impl AdamW {
         norm: &Tensor,
         lr: f64,
     ) -> Result<(), TchError> {
-        let skip = norm.f_isfinite()?.f_logical_not()?.f_to_kind(Kind::Float)?;
-        let divisor = if self.config.max_gradient_norm > 0.0 {
-            norm.f_div_scalar(self.config.max_gradient_norm)?.f_clamp_min(1.0)?
-        } else {
-            norm.f_ones_like()?
-        };
-        let tensors = AdamWTensors {
-            parameters,
-            grads,
-            first: &self.first,
-            second: &self.second,
-            steps: &self.steps,
-            divisor: &divisor,
-            skip: &skip,
-        };
-        let numbers = AdamWNumbers {
-            lr,
-            betas: (self.config.beta1, self.config.beta2),
-            weight_decay: self.config.weight_decay,
-            epsilon: self.config.epsilon,
-        };
-        shim::fused_adamw(&tensors, numbers)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tch::Device;
-
-    use super::*;
-
-    #[test]
-    fn the_rate_rises_linearly_and_stays() {
-        let config = AdamWConfig { lr: 1.0, warmup_steps: 4, ..AdamWConfig::default() };
-        let rates: Vec<f64> = (0..6).map(|step| config.rate(step)).collect();
-        assert_eq!(rates, [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]);
-        let falling = AdamWConfig { warmup_steps: 0, decay_steps: 2, ..config };
-        let rates: Vec<f64> = (0..4).map(|step| falling.rate(step)).collect();
-        assert!((rates[1] - 0.55).abs() < 1e-12 && (rates[3] - 0.1).abs() < 1e-12, "{rates:?}");
-        let none = AdamWConfig { warmup_steps: 0, ..config };
-        assert!((none.rate(0) - 1.0).abs() < f64::EPSILON);
+        let lists = self.lists(parameters, grads, None);
+        adamw::step(&lists, Some(norm), &self.numbers(lr)).map(drop)
     }
 
-    /// The textbook formula in float64, with clipping, against the fused kernel.
-    #[test]
-    fn the_fused_step_is_the_formula() {
-        let config = AdamWConfig {
-            lr: 0.1,
-            epsilon: 1e-8,
-            weight_decay: 0.3,
-            max_gradient_norm: 2.0,
-            ..AdamWConfig::default()
-        };
-        let mut x = [0.5, -1.5, 2.0];
-        let (mut m, mut v) = ([0.0; 3], [0.0; 3]);
-        let parameter = Tensor::from_slice(&x).to_kind(Kind::Float);
-        let mut optimizer = AdamW::new(&[parameter.shallow_clone()], config).unwrap();
-        for step in 1..=5 {
-            let g: Vec<f64> = (0..3).map(|i| f64::from(i * step) - 2.0).collect();
-            let grad = Tensor::from_slice(&g).to_kind(Kind::Float);
-            let list = [parameter.shallow_clone()];
-            let _ = optimizer.step(&list, &[grad], 0.1).unwrap();
-            let norm = g.iter().map(|g| g * g).sum::<f64>().sqrt();
-            let scale = (norm / 2.0).max(1.0);
-            for i in 0..3 {
-                let g = g[i] / scale;
-                m[i] = 0.9 * m[i] + 0.1 * g;
-                v[i] = 0.95 * v[i] + 0.05 * g * g;
-                let (m_hat, v_hat) =
-                    (m[i] / (1.0 - 0.9_f64.powi(step)), v[i] / (1.0 - 0.95_f64.powi(step)));
-                x[i] -= 0.1 * 0.3 * x[i];
-                x[i] -= 0.1 * m_hat / (v_hat.sqrt() + 1e-8);
-            }
+    fn lists<'a>(
+        &'a self,
+        parameters: &'a [Tensor],
+        grads: &'a [Tensor],
+        rounded: Option<&'a [Tensor]>,
+    ) -> Lists<'a> {
+        let (first, second) = (&self.first[..], &self.second[..]);
+        Lists { parameters, grads, first, second, rounded, steps: &self.counts, place: self.place }
+    }
+
+    fn numbers(&self, lr: f64) -> Numbers {
+        let config = &self.config;
+        Numbers {
+            adamw: AdamWNumbers {
+                lr,
+                betas: (config.beta1, config.beta2),
+                weight_decay: config.weight_decay,
+                epsilon: config.epsilon,
+            },
+            largest_norm: config.max_gradient_norm,
+            seed: config.seed,
         }
-        let got = Vec::<f64>::try_from(parameter.to_kind(Kind::Double)).unwrap();
-        for (got, expected) in got.iter().zip(x) {
-            assert!((got - expected).abs() < 1e-5, "{got} {expected}");
-        }
-    }
-
-    #[test]
-    fn the_norm_of_many_numbers_is_as_exact_as_that_of_few() {
-        let many = Tensor::full([1 << 22], 0.1, (Kind::Float, Device::Cpu));
-        let norm = shim::global_norm(&[many.shallow_clone(), many]).unwrap().double_value(&[]);
-        let expected = f64::from(0.1_f32) * f64::from(1 << 23).sqrt();
-        assert!((norm / expected - 1.0).abs() < 1e-6, "{norm} {expected}");
-    }
-
-    #[test]
-    fn a_gradient_that_is_not_finite_changes_nothing() {
-        let parameter = Tensor::from_slice(&[1.0_f32, 2.0]);
-        let list = [parameter.shallow_clone()];
-        let mut optimizer = AdamW::new(&list, AdamWConfig::default()).unwrap();
-        let grad = Tensor::from_slice(&[f32::NAN, 1.0]);
-        let norm = optimizer.step(&list, &[grad], 0.1).unwrap();
-        assert!(!norm.double_value(&[]).is_finite());
-        assert_eq!(Vec::<f32>::try_from(&parameter).unwrap(), [1.0, 2.0]);
-        assert_eq!(optimizer.first[0].abs().max(), Tensor::from(0.0_f32));
-        assert!(optimizer.steps[0].double_value(&[]).abs() < f64::EPSILON);
-        assert_eq!(optimizer.first[0].device(), Device::Cpu);
     }
 }

@@ -1,4 +1,5 @@
-//! Checkpoints of a learner: float32 masters, both moments, step counts, and the caller's notes.
+//! Checkpoints of a learner: float32 masters, both moments in the numbers they are kept in, step counts, and the
+//! caller's notes.
 //!
 //! ```text
 //! FOLDER/step-00000040/  learner.safetensors   masters, moments, step counts
@@ -229,7 +230,9 @@ pub fn restore(learner: &mut Learner, path: &Path) -> Result<Value, CheckpointEr
     for (name, target) in &targets {
         let source = by_name.get(name.as_str());
         let source = source.ok_or_else(|| other(format!("`{name}` is missing")))?;
-        if source.size() != target.size() || source.kind() != Kind::Float {
+        // Moments may be kept in other numbers than before.
+        let is_kind = matches!(source.kind(), Kind::Float | Kind::BFloat16);
+        if source.size() != target.size() || !is_kind {
             return Err(other(format!("`{name}` has shape {:?}", source.size())));
         }
     }

@@ -11,17 +11,20 @@
 //! per token. Not here: what the loss is.
 
 use std::ops::Range;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use tch::{Kind, TchError, Tensor};
 use thiserror::Error;
 
-use super::adamw::{AdamW, AdamWConfig};
+use super::adamw::{AdamW, AdamWConfig, KeptIn};
 use super::batch::TrainingBatch;
 use super::shard::{RankError, Shard};
+use crate::error::LoadError;
 use crate::folder::Model;
 use crate::head::{Head, HeadOptions, TokenGradients, TokenScores};
 use crate::network::{Activations, ExpertLoad, ForwardPass};
+use crate::save::SaveKind;
 use scalerl_torch::collective::CollectiveError;
 use scalerl_torch::shim;
 use scalerl_torch::stopwatch::Stopwatch;
@@ -41,6 +44,9 @@ pub struct LearnerOptions {
     pub activations: Activations,
     pub head: HeadOptions,
     pub optimizer: AdamWConfig,
+    /// In which numbers gradients are summed. In bf16 they stay where the backward pass leaves them;
+    /// the head's, which is summed over chunks of tokens, is float32 all the same.
+    pub gradients: KeptIn,
 }
 
 impl LearnerOptions {
@@ -52,6 +58,7 @@ impl LearnerOptions {
             activations: Activations::Keep,
             head: HeadOptions::of(device),
             optimizer: AdamWConfig::default(),
+            gradients: KeptIn::Float32,
         }
     }
 }
@@ -131,6 +138,8 @@ pub struct Learner {
     head_place: Option<usize>,
     loads: Vec<ExpertLoad>,
     options: LearnerOptions,
+    /// Whether a step leaves the network's rounded weights as they are, for whoever shares them.
+    is_renewed_elsewhere: bool,
     /// Set by benches.
     pub stopwatch: Option<Stopwatch>,
 }
@@ -172,6 +181,7 @@ impl Learner {
             head_place,
             steps_taken: 0,
             loads: Vec::new(),
+            is_renewed_elsewhere: false,
             stopwatch: None,
             shard,
             masters,
@@ -191,7 +201,7 @@ impl Learner {
         &self.masters
     }
 
-    /// Gradients summed since the last step, in the order of the trained weights.
+    /// Gradients summed in float32 since the last step, in the order of the trained weights.
     pub fn gradients(&self) -> &[Option<Tensor>] {
         &self.grads
     }
@@ -328,7 +338,11 @@ impl Learner {
             pass.hidden_nd.f_zeros_like()?.f_detach()?.f_index_copy_(0, &batch.rows, d_hidden_md)?
         };
         self.model.network.backward(pass, &batch.packed, &d_hidden_nd)?;
+        let stays = self.sums_in_bf16();
         for (leaf, sum) in self.model.trained().iter().zip(&mut self.grads) {
+            if stays && sum.is_none() {
+                continue;
+            }
             let Some(grad) = shim::take_grad(leaf)? else { continue };
             match sum {
                 Some(sum) => {
@@ -349,8 +363,8 @@ impl Learner {
         }
         let grads = self.take_gradients()?;
         let lr = self.rate();
-        let norm = tch::no_grad(|| self.optimizer.step(&self.masters, &grads, lr))?;
-        self.renew_computed()?;
+        let rounded = computed_apart(&self.model).filter(|_| !self.is_renewed_elsewhere);
+        let norm = tch::no_grad(|| self.optimizer.step(&self.masters, &grads, rounded, lr))?;
         let (expert_imbalance, busiest_expert) = self.expert_report()?;
         // Read last: until here nothing has waited for the device.
         let gradient_norm = norm.f_double_value(&[])?;
@@ -362,20 +376,47 @@ impl Learner {
         Ok(StepReport { step, lr, gradient_norm, expert_imbalance, busiest_expert })
     }
 
-    /// Rounds the masters into the weights that the network computes with, where those are others.
-    pub(super) fn renew_computed(&self) -> Result<(), TchError> {
-        let computed = self.model.trained();
-        if computed.first().is_some_and(|first| first.kind() != Kind::Float) {
-            shim::copy_each(computed, &self.masters)?;
+    /// From here on somebody else rounds the masters into the weights that the network computes with:
+    /// whoever shares them, when it may. No batch goes through the network in between.
+    pub fn leave_renewal(&mut self) {
+        assert!(self.model.trained()[0].kind() == Kind::BFloat16, "masters are not computed with");
+        self.is_renewed_elsewhere = true;
+    }
+
+    /// Writes the model as a folder that transformers and vLLM load.
+    pub fn save_model(&self, folder: &Path, kind: SaveKind) -> Result<(), LoadError> {
+        if self.is_renewed_elsewhere {
+            // The rounded weights may be those of the step before.
+            return self.model.save_as(&self.masters, folder, kind);
         }
-        Ok(())
+        self.model.save(folder, kind)
+    }
+
+    /// Rounds the masters into the weights that the network computes with, where they are this
+    /// learner's to renew.
+    pub(super) fn renew_computed(&self) -> Result<(), TchError> {
+        match computed_apart(&self.model).filter(|_| !self.is_renewed_elsewhere) {
+            Some(computed) => shim::copy_each(computed, &self.masters),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether backward passes add up gradients by themselves, in the kind of the weights.
+    fn sums_in_bf16(&self) -> bool {
+        self.options.gradients == KeptIn::BFloat16
+            && self.shard.is_none()
+            && self.model.trained().first().is_some_and(|leaf| leaf.kind() == Kind::BFloat16)
     }
 
     fn take_gradients(&mut self) -> Result<Vec<Tensor>, TchError> {
+        let leaves = self.model.trained().iter();
         self.grads
             .iter_mut()
-            .zip(&self.masters)
-            .map(|(grad, master)| grad.take().map_or_else(|| master.f_zeros_like(), Ok))
+            .zip(leaves)
+            .map(|(sum, leaf)| match sum.take() {
+                Some(sum) => Ok(sum),
+                None => shim::take_grad(leaf)?.map_or_else(|| leaf.f_zeros_like(), Ok),
+            })
             .collect()
     }
 
@@ -404,4 +445,10 @@ impl Learner {
         };
         Ok((mean(ExpertLoad::imbalance)?, mean(ExpertLoad::busiest)?))
     }
+}
+
+/// The rounded weights that the network computes with, where they are others than the masters.
+fn computed_apart(model: &Model) -> Option<&[Tensor]> {
+    let computed = model.trained();
+    computed.first().is_some_and(|first| first.kind() != Kind::Float).then_some(computed)
 }

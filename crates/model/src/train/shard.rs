@@ -198,7 +198,10 @@ impl Learner {
         let parameters = views(&weights, &row, &shapes)?;
         let gradients = Tensor::f_zeros([whole], (Kind::Float, device))?;
         let shard = Shard { row, weights, gradients, shapes };
-        Ok(Self::over(model.with_trained(parameters)?, vec![master], Some(shard), options)?)
+        let mut learner =
+            Self::over(model.with_trained(parameters)?, vec![master], Some(shard), options)?;
+        learner.optimizer.place = start;
+        Ok(learner)
     }
 
     /// Takes one step with the gradients of all ranks. Every rank calls it, with or without

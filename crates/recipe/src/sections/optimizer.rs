@@ -1,7 +1,7 @@
 //! `[optimizer]`: AdamW with a constant rate after a warm-up. Read by trainers.
 
 use crate::{
-    declare::{declare, section},
+    declare::{choice, declare, section},
     setting::Rule,
 };
 
@@ -24,5 +24,31 @@ section! {
         /// Gradients longer than this are scaled down to it; unset never clips. Not stated in the
         /// paper.
         max_gradient_norm: Option<f64> = Some(1.0), Rule::Above(0.0);
+        /// In which numbers the means of gradients and of their squares are kept.
+        moments: Moments = Moments::default();
+        /// In which numbers the gradients of a step are added up over micro-batches.
+        gradients: Gradients = Gradients::default();
+    }
+}
+
+choice! {
+    /// In which numbers the means of gradients and of their squares are kept.
+    pub enum Moments {
+        /// 8 bytes a parameter for both.
+        "float32" Float32,
+        /// 4 bytes a parameter, rounded by chance so that small changes count in the mean
+        /// (docs/memory.md).
+        "bf16" Bf16,
+    }
+}
+
+choice! {
+    /// In which numbers the gradients of a step are added up over micro-batches.
+    pub enum Gradients {
+        /// 4 bytes a parameter, and 2 more while a micro-batch goes back.
+        "float32" Float32,
+        /// 2 bytes a parameter: each micro-batch is rounded to the nearest as it is added. With one
+        /// process that trains, and layers in bf16.
+        "bf16" Bf16,
     }
 }

@@ -19,8 +19,23 @@ section! {
         kv_after_update: KvAfterUpdate = KvAfterUpdate::default();
         /// Tokens that go through the trainer at once. Changes memory and speed, never the result.
         micro_batch_tokens: u32 = 32768, Rule::AtLeast(1.0);
+        /// How trainer and generator of one process hold the weights that both compute with.
+        weights: WeightSets = WeightSets::default();
         /// Who writes completions.
         generator: GeneratorChoice = GeneratorChoice::default();
+    }
+}
+
+choice! {
+    /// How trainer and generator of one process hold the weights that both compute with.
+    pub enum WeightSets {
+        /// Each its own, and one or two more on the way: the trainer goes on while the generator still
+        /// writes with older weights.
+        "copied" Copied,
+        /// One set for both, in bf16: 4 to 6 bytes a parameter less. A step waits until the generator
+        /// has taken the weights of the last one, evaluations included. An adapter's base is held once
+        /// either way.
+        "shared" Shared,
     }
 }
 

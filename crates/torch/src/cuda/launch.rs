@@ -12,7 +12,7 @@ use tch::{Device, TchError};
 
 use crate::shim;
 
-const SOURCE: &str = include_str!("kernels.cu");
+const SOURCE: &str = concat!(include_str!("kernels.cu"), include_str!("adamw.cu"));
 const NAMES: [&str; 15] = [
     "norm_forward",
     "add_norm",
@@ -29,6 +29,16 @@ const NAMES: [&str; 15] = [
     "head_forward",
     "head_backward",
     "head_backward_wide",
+];
+
+const OPTIMIZER_NAMES: [&str; 7] = [
+    "adamw_float_float",
+    "adamw_float_bf16",
+    "adamw_bf16_float",
+    "adamw_bf16_bf16",
+    "squares_float",
+    "squares_bf16",
+    "adamw_begin",
 ];
 
 /// Kernels that wait by themselves for the one before (`after_previous`), and may therefore be
@@ -55,6 +65,7 @@ pub enum Argument {
     Int(i32),
     Long(i64),
     Float(f32),
+    Double(f64),
 }
 
 /// Blocks and threads, both along x.
@@ -81,6 +92,10 @@ unsafe impl Send for Functions {}
 
 static LOADED: Mutex<Option<HashMap<usize, Result<Functions, String>>>> = Mutex::new(None);
 
+fn names() -> Vec<&'static str> {
+    [&NAMES[..], &OPTIMIZER_NAMES].concat()
+}
+
 fn with_functions<T>(
     device: Device,
     use_them: impl FnOnce(&Result<Functions, String>) -> T,
@@ -89,7 +104,7 @@ fn with_functions<T>(
     // Held for one launch; launches come from one thread at a time in practice.
     let mut loaded = LOADED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let by_device = loaded.get_or_insert_default();
-    Some(use_them(by_device.entry(index).or_insert_with(|| load(index, SOURCE, &NAMES))))
+    Some(use_them(by_device.entry(index).or_insert_with(|| load(index, SOURCE, &names()))))
 }
 
 /// Whether a device is of the Hopper generation or later.
@@ -196,6 +211,7 @@ impl Functions {
                 Argument::Int(value) => (&raw mut *value).cast(),
                 Argument::Long(value) => (&raw mut *value).cast(),
                 Argument::Float(value) => (&raw mut *value).cast(),
+                Argument::Double(value) => (&raw mut *value).cast(),
             })
             .collect();
         let function =
@@ -243,7 +259,7 @@ mod tests {
             return;
         }
         let ptx = compile("compute_90", SOURCE).unwrap();
-        for name in NAMES {
+        for name in names() {
             assert!(ptx.contains(name), "{name}");
         }
     }

@@ -192,7 +192,7 @@ impl<'a> Server<'a> {
         }
         // The trainer writes to this memory again once nobody holds it.
         shim::synchronize_stream(self.generator.model().device())?;
-        drop(weights);
+        weights.taken_over();
         Ok(Ok(()))
     }
 

@@ -148,7 +148,9 @@ fn section(
     let mut failed = None;
     for (range, length) in stretches(row.part) {
         let own = part(learner, index).f_narrow(0, range.start, length).map_err(RankError::from)?;
-        let own = own.f_to_device(Device::Cpu).and_then(|own| own.f_contiguous());
+        // In the file every number is float32, whatever moments are kept in.
+        let own = own.f_to_kind(Kind::Float).and_then(|own| own.f_to_device(Device::Cpu));
+        let own = own.and_then(|own| own.f_contiguous());
         let own = own.map_err(RankError::from)?;
         let everybody = empty(ranks, length)?;
         ranks.control.gather(&everybody, &own).map_err(RankError::from)?;
@@ -241,7 +243,10 @@ impl RestorePlan {
                 let found = found.map_err(|_| other(format!("`{name}` is missing")))?;
                 let shape: Vec<i64> = found.shape().iter().map(|size| *size as i64).collect();
                 let wanted = if section == STEPS { &[] } else { &parameter.shape[..] };
-                if shape != wanted || found.dtype() != Dtype::F32 {
+                let is_moment = [SECTIONS[1], SECTIONS[2]].contains(&section);
+                let is_kind =
+                    found.dtype() == Dtype::F32 || (is_moment && found.dtype() == Dtype::BF16);
+                if shape != wanted || !is_kind {
                     return Err(other(format!("`{name}` has shape {shape:?}")));
                 }
                 if section == STEPS {
@@ -273,8 +278,17 @@ impl RestorePlan {
             let path = self.path.join(TENSORS);
             let source = tensors.tensor(&name).map_err(|error| broken(&path, error))?;
             let [from, at, length] =
-                [stretch.from, stretch.at, stretch.length].map(|number| 4 * number as usize);
-            bytes[at..at + length].copy_from_slice(&source.data()[from..from + length]);
+                [stretch.from, stretch.at, stretch.length].map(|number| number as usize);
+            let target = &mut bytes[4 * at..4 * (at + length)];
+            if source.dtype() == Dtype::BF16 {
+                // The upper half of a float32.
+                let halves = source.data()[2 * from..2 * (from + length)].chunks_exact(2);
+                for (wide, half) in target.chunks_exact_mut(4).zip(halves) {
+                    wide[2..].copy_from_slice(half);
+                }
+            } else {
+                target.copy_from_slice(&source.data()[4 * from..4 * (from + length)]);
+            }
         }
         Ok(Tensor::f_from_data_size(&bytes, &[range.end - range.start], Kind::Float)?)
     }
