@@ -3,7 +3,7 @@
 # torch.compile over a packed row with flex attention.
 #   scripts/h200/bench_train.sh [29m 444m qwen 8b-4k 8b-16k] > bench_train.txt
 #   PARTS="check eager fp32 mixed kernels"    what to run beside ours and torch.compile with a bf16 head
-#   REPS=3                                    how often each side is run, in turns; best and median are printed last
+#   REPS=3                                    timed runs of each side; best and median are printed last
 source "$(dirname "$0")/environment.sh"
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader || true
 "$scalerl" doctor
@@ -23,29 +23,34 @@ one() {
   local name=$1 who=$2 found; shift 2
   found=$("$@") || { echo "  $who: no result"; return 0; }
   echo "$found"
-  sed -n "s/.*tokens\/s=\([0-9]*\).*/$name\t$who\t\1/p" <<< "$found" | head -1 >> "$results"
+  sed -n "s/.*tokens\/s=\([0-9]*\).*/$name\t$who\t\1/p" <<< "$found" >> "$results"
 }
 if has check; then "$scalerl" bench train --device cuda --check | grep -v "^ok" || true; fi
+reps=${REPS-1}
 for name in ${*:-29m 444m qwen}; do
   shape=${shapes[$name]}
   echo "== $name: $shape"
-  for rep in $(seq "${REPS-1}"); do
-    kernels=; if has kernels && [ "$rep" = 1 ]; then kernels=--kernels; fi
-    # shellcheck disable=SC2086
-    one $name "scalerl, FP32 logits" "$scalerl" bench train $shape --device cuda $kernels
-    # shellcheck disable=SC2086
-    one $name "torch.compile, bf16 head" python3 $peer train $shape --mode compile --head bf16
-    # shellcheck disable=SC2086
-    if has fp32; then one $name "torch.compile, FP32 head" python3 $peer train $shape --mode compile; fi
-    # shellcheck disable=SC2086
-    if has eager; then one $name "eager, bf16 head" python3 $peer train $shape --mode eager --head bf16; fi
-    if has mixed; then
+  ours() { # NAME FLAGS...
+    local what=$1 rep kernels; shift
+    for rep in $(seq "$reps"); do
+      kernels=; if has kernels && [ "$rep" = 1 ]; then kernels=--kernels; fi
       # shellcheck disable=SC2086
-      one "$name mixed" "scalerl, FP32 logits" "$scalerl" bench train $shape --mixed --device cuda
-      # shellcheck disable=SC2086
-      one "$name mixed" "torch.compile, bf16 head, packed" python3 $peer train $shape --mixed --packed --mode compile --head bf16
-    fi
-  done
+      one "$what" "scalerl, FP32 logits" "$scalerl" bench train $shape "$@" --device cuda $kernels
+    done
+  }
+  theirs() { # NAME WHO FLAGS...
+    local what=$1 who=$2; shift 2
+    # shellcheck disable=SC2086
+    one "$what" "$who" python3 $peer train $shape --reps "$reps" "$@"
+  }
+  ours $name
+  theirs $name "torch.compile, bf16 head" --mode compile --head bf16
+  if has fp32; then theirs $name "torch.compile, FP32 head" --mode compile; fi
+  if has eager; then theirs $name "eager, bf16 head" --mode eager --head bf16; fi
+  if has mixed; then
+    ours "$name mixed" --mixed
+    theirs "$name mixed" "torch.compile, bf16 head, packed" --mixed --packed --mode compile --head bf16
+  fi
 done
 python3 - "$results" <<'PY'
 import statistics, sys

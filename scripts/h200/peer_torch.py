@@ -30,6 +30,7 @@ parser.add_argument("--mode", default="eager", choices=["eager", "compile"])
 parser.add_argument("--head", default="fp32", choices=["fp32", "bf16"])
 parser.add_argument("--mixed", action="store_true")
 parser.add_argument("--packed", action="store_true")
+parser.add_argument("--reps", type=int, default=1, help="timed runs, a line each, after one start")
 args = parser.parse_args()
 if args.threads:
     torch.set_num_threads(args.threads)
@@ -139,20 +140,21 @@ def main():
     for _ in range(args.warmup):
         step()
     synchronize()
-    started, cpu = time.perf_counter(), time.process_time()
-    for _ in range(args.steps):
-        loss = step()
-    synchronize()
-    seconds = (time.perf_counter() - started) / args.steps
-    cpu = (time.process_time() - cpu) / args.steps
-    count, tokens = sum(p.numel() for p in parameters), sum(lengths)
-    operations = 6 * count * tokens + 6 * L * D * sum(n * n for n in lengths)
-    peak = torch.cuda.max_memory_allocated() if is_cuda else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(
-        f"train torch-{torch.__version__} mode={args.mode} head={args.head} {'packed ' if args.packed else ''}params={count/1e6:.1f}M tokens/step={tokens} "
-        f"ms/step={seconds*1e3:.2f} tokens/s={tokens/seconds:.0f} TFLOP/s={operations/seconds/1e12:.2f} "
-        f"peak={peak/1e9:.2f}GB loss={loss.item():.4f} setup_s={setup:.1f} cpu_ms/step={cpu*1e3:.1f}"
-    )
+    for _ in range(args.reps):
+        started, cpu = time.perf_counter(), time.process_time()
+        for _ in range(args.steps):
+            loss = step()
+        synchronize()
+        seconds = (time.perf_counter() - started) / args.steps
+        cpu = (time.process_time() - cpu) / args.steps
+        count, tokens = sum(p.numel() for p in parameters), sum(lengths)
+        operations = 6 * count * tokens + 6 * L * D * sum(n * n for n in lengths)
+        peak = torch.cuda.max_memory_allocated() if is_cuda else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        print(
+            f"train torch-{torch.__version__} mode={args.mode} head={args.head} {'packed ' if args.packed else ''}params={count/1e6:.1f}M tokens/step={tokens} "
+            f"ms/step={seconds*1e3:.2f} tokens/s={tokens/seconds:.0f} TFLOP/s={operations/seconds/1e12:.2f} "
+            f"peak={peak/1e9:.2f}GB loss={loss.item():.4f} setup_s={setup:.1f} cpu_ms/step={cpu*1e3:.1f}"
+        )
 
 
 main()

@@ -71,6 +71,10 @@ pub(crate) struct Args {
     /// Milliseconds whose tokens share an event of a stream; 0: every token goes out as it is drawn.
     #[arg(long, value_name = "MS", default_value_t = Limits::default().stream_window.as_millis() as u64)]
     stream_window: u64,
+    /// Answer at once, and set up for each size of step when it first comes up (on a GPU, tens of
+    /// seconds in all that the first clients wait for instead).
+    #[arg(long)]
+    no_warm_up: bool,
     #[command(flatten)]
     arithmetic: ArithmeticArgs,
 }
@@ -81,7 +85,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     // Known before a model is loaded.
     options.check().map_err(|error| refused(&error))?;
     let interrupt = Interrupt::listen()?;
-    let Loaded { generator, chat, max_model_len } = load(args)?;
+    let Loaded { generator, chat, max_model_len } = load(args, out)?;
     options.max_model_len = max_model_len;
     options.load = Some(load_of(&generator));
     let server = Server::start(options, chat, Some(generator.clone()));
@@ -134,7 +138,7 @@ struct Loaded {
     max_model_len: u32,
 }
 
-fn load(args: &Args) -> Result<Loaded> {
+fn load(args: &Args, out: &mut dyn Write) -> Result<Loaded> {
     let bad = |error: LoadError| bad_model(&error);
     let device = args.arithmetic.device()?;
     let folder = hub::resolve(&args.model).map_err(bad)?;
@@ -153,6 +157,13 @@ fn load(args: &Args) -> Result<Loaded> {
             .into());
     }
     let max_model_len = (options.cache_tokens as i64).min(model.config.max_positions) as u32;
+    if device != Device::Cpu && !args.no_warm_up {
+        writeln!(
+            out,
+            "setting up for every size of step: tens of seconds, --no-warm-up leaves it"
+        )?;
+        out.flush()?;
+    }
     let generator = LocalGenerator::start(LocalGeneratorSetup {
         model,
         options,
@@ -161,7 +172,7 @@ fn load(args: &Args) -> Result<Loaded> {
         cache_after_exchange: CacheAfterExchange::Stale,
         weight_store: WeightStore::new(),
         threads: threads(device),
-        is_warmed_up: true,
+        is_warmed_up: !args.no_warm_up,
     })?;
     Ok(Loaded { generator: Arc::new(generator), chat: Arc::new(chat), max_model_len })
 }

@@ -6,6 +6,7 @@
 //! ```
 //! Layers see one long row; only attention needs to know where a sequence ends.
 
+use scalerl_torch::shim::upload;
 use tch::{Device, TchError, Tensor};
 
 /// Sequences end to end. `tokens` and `positions` share a length, the sum of `lengths`.
@@ -30,8 +31,8 @@ impl Packed {
             lengths.push(sequence.len() as i64);
         }
         Ok(Self {
-            tokens: Tensor::f_from_slice(&tokens)?.f_to_device(device)?,
-            positions: Tensor::f_from_slice(&positions)?.f_to_device(device)?,
+            tokens: upload(&tokens, device)?,
+            positions: upload(&positions, device)?,
             lengths,
         })
     }

@@ -190,6 +190,14 @@ int scalerl_current_stream(int32_t device, void** stream) {
   });
 }
 
+// A tensor of the CPU on a device, through page-locked memory: the host does not wait for what the stream still has to do.
+int scalerl_upload(at::Tensor* tensor, int32_t device, at::Tensor** out) {
+  return guarded([&] {
+    const c10::Device place(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device));
+    *out = new at::Tensor(tensor->pin_memory().to(place, tensor->scalar_type(), /*non_blocking=*/true));
+  });
+}
+
 int scalerl_backward(at::Tensor* const* outputs, at::Tensor* const* grads, int64_t count) {
   return guarded([&] { torch::autograd::backward(list(outputs, count), list(grads, count)); });
 }

@@ -18,7 +18,7 @@ use std::ffi::c_void;
 
 use tch::{Device, Kind, TchError, Tensor};
 
-use crate::cuda;
+use crate::cuda::{self, mailbox::Mailbox};
 use crate::shim::{self, AdamWNumbers, AdamWTensors};
 
 unsafe extern "C" {
@@ -73,9 +73,15 @@ pub struct Numbers {
     pub seed: u64,
 }
 
-/// Takes a step and returns the norm of the gradients before clipping, on their device: that of
-/// these, or the `given` one of more than these. Where it is not finite nothing changes.
-pub fn step(lists: &Lists, given: Option<&Tensor>, numbers: &Numbers) -> Result<Tensor, TchError> {
+/// Takes a step and returns the norm of these gradients before clipping, or nothing where it was
+/// `given`, taken over more than these. Where it is not finite nothing changes. On a device the step
+/// itself may still be under way when the norm is known.
+pub fn step(
+    lists: &Lists,
+    given: Option<&Tensor>,
+    numbers: &Numbers,
+    mail: &mut Mailbox,
+) -> Result<Option<f64>, TchError> {
     let count = lists.parameters.len();
     let is_whole = [lists.grads.len(), lists.first.len(), lists.second.len()] == [count; 3]
         && lists.rounded.is_none_or(|rounded| rounded.len() == count)
@@ -85,7 +91,7 @@ pub fn step(lists: &Lists, given: Option<&Tensor>, numbers: &Numbers) -> Result<
         return Err(TchError::Torch("a step needs parameters".to_owned()));
     };
     if cuda::is_ready(one.device()) {
-        return cuda::adamw::step(lists, given, numbers);
+        return cuda::adamw::step(lists, given, numbers, mail);
     }
     let norm = match given {
         Some(norm) => norm.shallow_clone(),
@@ -102,7 +108,7 @@ pub fn step(lists: &Lists, given: Option<&Tensor>, numbers: &Numbers) -> Result<
     if let Some(rounded) = lists.rounded {
         shim::copy_each(rounded, lists.parameters)?;
     }
-    Ok(norm)
+    given.is_none().then(|| norm.f_double_value(&[])).transpose()
 }
 
 fn by_torch(lists: &Lists, norm: &Tensor, numbers: &Numbers) -> Result<(), TchError> {

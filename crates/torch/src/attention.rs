@@ -104,11 +104,7 @@ fn starts(lengths: &[i64], window: Option<i64>, device: Device) -> Result<Packed
         total
     }));
     let longest = lengths.iter().copied().max().unwrap_or(0);
-    Ok(PackedStarts {
-        starts: Tensor::f_from_slice(&starts)?.f_to_device(device)?,
-        longest,
-        window,
-    })
+    Ok(PackedStarts { starts: shim::upload(&starts, device)?, longest, window })
 }
 
 impl Plan {

@@ -36,6 +36,7 @@ unsafe extern "C" {
     fn scalerl_enter_stream(device: i32, is_urgent: c_int, before: *mut *mut c_void) -> c_int;
     fn scalerl_leave_stream(before: *mut c_void);
     fn scalerl_current_stream(device: i32, stream: *mut *mut c_void) -> c_int;
+    fn scalerl_upload(tensor: Handle, device: i32, out: *mut Handle) -> c_int;
     fn scalerl_backward(outputs: *const Handle, grads: *const Handle, count: i64) -> c_int;
     fn scalerl_take_grad(leaf: Handle, grad: *mut Handle) -> c_int;
     fn scalerl_attach(
@@ -260,6 +261,18 @@ pub fn current_stream(device: Device) -> Result<*mut c_void, TchError> {
     // SAFETY: the target lives through the call.
     checked(unsafe { scalerl_current_stream(index(device), &raw mut stream) })?;
     Ok(stream)
+}
+
+/// Numbers as a tensor on a device. The host does not wait for what the device still has to do, as it
+/// does for other copies.
+pub fn upload<T: tch::kind::Element>(numbers: &[T], device: Device) -> Result<Tensor, TchError> {
+    let here = Tensor::f_from_slice(numbers)?;
+    if device == Device::Cpu {
+        return Ok(here);
+    }
+    // SAFETY: the tensor is borrowed for the call; torch keeps its page-locked copy until it is over.
+    let there = returned(|out| unsafe { scalerl_upload(handle(&here), index(device), out) });
+    Ok(there?.expect("the shim returns a tensor or an error"))
 }
 
 /// Backward from any tensors, given the gradients of each.

@@ -7,6 +7,7 @@ use scalerl_model::packed::share_out;
 use scalerl_model::train::{BatchError, TrainingBatch};
 use scalerl_recipe::{Objective, RatioGrain};
 use scalerl_rollout::{TrainBatch, TrainSequence};
+use scalerl_torch::shim::upload;
 use tch::{Device, TchError, Tensor};
 use thiserror::Error;
 
@@ -126,7 +127,7 @@ fn inputs(
         }
         counts.push((weights.len() - before) as i64);
     }
-    let vector = |values: &[f64]| Tensor::f_from_slice(values)?.f_to_device(device);
+    let vector = |values: &[f64]| upload(values, device);
     let segments = (objective.ratio == RatioGrain::Sequence)
         .then(|| Segments::new(&counts, device))
         .transpose()?;

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tch::{Kind, TchError, Tensor};
 
 use scalerl_torch::adamw::{self, Lists, Numbers};
+use scalerl_torch::cuda::mailbox::Mailbox;
 use scalerl_torch::shim::AdamWNumbers;
 
 /// In which numbers something is kept for each number that is trained.
@@ -94,6 +95,8 @@ pub struct AdamW {
     /// One a parameter; views of `counts`.
     pub(crate) steps: Vec<Tensor>,
     counts: Tensor,
+    /// By which a device says the norm.
+    mail: Mailbox,
     /// Place of the first number among all of the model, where this is a part of it.
     pub(crate) place: i64,
 }
@@ -111,7 +114,8 @@ impl AdamW {
         let device = parameters.first().map_or(tch::Device::Cpu, Tensor::device);
         let counts = Tensor::f_zeros([count], (Kind::Float, device))?;
         let steps = (0..count).map(|index| counts.f_select(0, index)).collect::<Result<_, _>>()?;
-        Ok(Self { config, first: zeros()?, second: zeros()?, steps, counts, place: 0 })
+        let mail = Mailbox::default();
+        Ok(Self { config, first: zeros()?, second: zeros()?, steps, counts, mail, place: 0 })
     }
 
     /// First and second moments, in the order of the parameters.
@@ -124,17 +128,21 @@ impl AdamW {
         Ok(self.counts.f_double_value(&[0])? as u64)
     }
 
-    /// One step. Returns the gradient norm before clipping, still on the device; where it is not
-    /// finite, everything is left as it was. `rounded` are bf16 copies of the parameters that are
-    /// renewed along.
+    /// One step. Returns the gradient norm before clipping; where it is not finite, everything is left
+    /// as it was. `rounded` are bf16 copies of the parameters that are renewed along. A device may
+    /// still be at it.
     pub fn step(
         &mut self,
         parameters: &[Tensor],
         grads: &[Tensor],
         rounded: Option<&[Tensor]>,
         lr: f64,
-    ) -> Result<Tensor, TchError> {
-        adamw::step(&self.lists(parameters, grads, rounded), None, &self.numbers(lr))
+    ) -> Result<f64, TchError> {
+        let mut mail = std::mem::take(&mut self.mail);
+        let lists = self.lists(parameters, grads, rounded);
+        let norm = adamw::step(&lists, None, &self.numbers(lr), &mut mail);
+        self.mail = mail;
+        Ok(norm?.expect("a norm that was not given is taken"))
     }
 
     /// As [`AdamW::step`], with a norm taken elsewhere: over more gradients than these.
@@ -146,7 +154,7 @@ impl AdamW {
         lr: f64,
     ) -> Result<(), TchError> {
         let lists = self.lists(parameters, grads, None);
-        adamw::step(&lists, Some(norm), &self.numbers(lr)).map(drop)
+        adamw::step(&lists, Some(norm), &self.numbers(lr), &mut Mailbox::default()).map(drop)
     }
 
     fn lists<'a>(

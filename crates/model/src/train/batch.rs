@@ -6,6 +6,7 @@ use thiserror::Error;
 use crate::folder::Model;
 use crate::head::{Head, HeadOptions, TokenScores};
 use crate::packed::Packed;
+use scalerl_torch::shim::upload;
 
 /// Where a scored token stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,8 +86,8 @@ impl TrainingBatch {
         Ok(Self {
             packed: Packed::new(&seen, device)?,
             places,
-            rows: Tensor::f_from_slice(&rows)?.f_to_device(device)?,
-            targets: Tensor::f_from_slice(&targets)?.f_to_device(device)?,
+            rows: upload(&rows, device)?,
+            targets: upload(&targets, device)?,
         })
     }
 

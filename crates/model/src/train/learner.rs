@@ -346,9 +346,13 @@ impl Learner {
             let Some(grad) = shim::take_grad(leaf)? else { continue };
             match sum {
                 Some(sum) => {
+                    if sum.kind() != Kind::Float {
+                        *sum = sum.f_to_kind(Kind::Float)?;
+                    }
                     let _ = sum.f_add_(&grad)?;
                 }
-                None => *sum = Some(grad.f_to_kind(Kind::Float)?),
+                // One batch's gradient is no sum: it stays as it came until another is added to it.
+                None => *sum = Some(grad),
             }
         }
         self.lap("backward")
@@ -364,10 +368,9 @@ impl Learner {
         let grads = self.take_gradients()?;
         let lr = self.rate();
         let rounded = computed_apart(&self.model).filter(|_| !self.is_renewed_elsewhere);
-        let norm = tch::no_grad(|| self.optimizer.step(&self.masters, &grads, rounded, lr))?;
+        let gradient_norm =
+            tch::no_grad(|| self.optimizer.step(&self.masters, &grads, rounded, lr))?;
         let (expert_imbalance, busiest_expert) = self.expert_report()?;
-        // Read last: until here nothing has waited for the device.
-        let gradient_norm = norm.f_double_value(&[])?;
         if !gradient_norm.is_finite() {
             return Err(self.name_the_first_not_finite(step, &grads)?);
         }

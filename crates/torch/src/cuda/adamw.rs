@@ -3,8 +3,10 @@
 use tch::{Kind, TchError, Tensor};
 
 use super::launch::{Argument, Grid, launch};
+use super::mailbox::Mailbox;
 use super::pointer;
 use crate::adamw::{Lists, Numbers};
+use crate::shim;
 
 /// Numbers of one block, as adamw.cu says.
 const PORTION: i64 = 16384;
@@ -33,7 +35,8 @@ pub(crate) fn step(
     lists: &Lists,
     given: Option<&Tensor>,
     numbers: &Numbers,
-) -> Result<Tensor, TchError> {
+    mail: &mut Mailbox,
+) -> Result<Option<f64>, TchError> {
     let device = lists.parameters[0].device();
     let moments = lists.first[0].kind();
     // Outlives the launches: torch's allocator hands its memory to later work of this stream alone.
@@ -41,7 +44,7 @@ pub(crate) fn step(
         lists.grads.iter().map(Tensor::f_contiguous).collect::<Result<_, _>>()?;
     let mut placed = Vec::new();
     for table in tables(lists, &grads) {
-        placed.push((Tensor::f_from_slice(&table.words)?.f_to_device(device)?, table));
+        placed.push((shim::upload(&table.words, device)?, table));
     }
     let norm_rows: Vec<i64> = placed.iter().map(|(_, t)| t.blocks.min(NORM_BLOCKS)).collect();
     let sums = Tensor::f_empty([norm_rows.iter().sum::<i64>()], (Kind::Double, device))?;
@@ -62,6 +65,11 @@ pub(crate) fn step(
     let norm = Tensor::f_empty(&[] as &[i64], (Kind::Float, device))?;
     let settings = Tensor::f_empty([STEP_WORDS], (Kind::Int64, device))?;
     begin(lists, (&sums, given), &norm, &settings, numbers)?;
+    // On its way before the step itself: the host goes on while the device still writes.
+    let ticket = match given {
+        None => Some(mail.collect(&norm.f_view_dtype(Kind::Int)?, 1)?),
+        Some(_) => None,
+    };
     for (words, table) in &placed {
         let mut arguments = [
             pointer(words, Kind::Int64, table.words.len() as i64),
@@ -70,7 +78,10 @@ pub(crate) fn step(
         ];
         launch(step_name(table.kind, moments), device, grid(table.blocks), &mut arguments)?;
     }
-    Ok(norm)
+    let read = |ticket| -> Result<f64, TchError> {
+        Ok(f64::from(f32::from_bits(mail.receive(ticket)?[0].cast_unsigned())))
+    };
+    ticket.map(read).transpose()
 }
 
 fn begin(

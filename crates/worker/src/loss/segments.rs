@@ -5,6 +5,7 @@
 //!
 //! Legend: m tokens that carry loss, s sequences, t places of the longest.
 
+use scalerl_torch::shim::upload;
 use tch::{Device, Kind, TchError, Tensor};
 
 /// Completions end to end in a vector of m tokens.
@@ -31,8 +32,8 @@ impl Segments {
                 Some(*end - count)
             })
             .collect();
-        let count_s = Tensor::f_from_slice(counts)?.f_to_device(device)?;
-        let start_s = Tensor::f_from_slice(&starts)?.f_to_device(device)?;
+        let count_s = upload(counts, device)?;
+        let start_s = upload(&starts, device)?;
         let step_t = Tensor::f_arange(longest, (Kind::Int64, device))?;
         let is_past_st = step_t.f_ge_tensor(&count_s.f_unsqueeze(1)?)?;
         let places_st =
@@ -44,7 +45,7 @@ impl Segments {
         Ok(Self {
             places_st,
             count_s: count_s.f_to_kind(Kind::Double)?,
-            sequence_m: Tensor::f_from_slice(&sequence_m)?.f_to_device(device)?,
+            sequence_m: upload(&sequence_m, device)?,
         })
     }
 
