@@ -30,8 +30,9 @@ const WIDE_NORM_PIECES: i64 = 4;
 const WIDE_NORM_MOST: i64 = WIDE * WIDE_NORM_PIECES * WIDE_NORM_THREADS as i64;
 const WARP_NORM_MOST: i64 = WIDE * WIDE_NORM_PIECES * 32;
 const WIDE_GATE_THREADS: u32 = 256;
-/// Blocks of the norm's backward, each with a row of partial sums.
-const NORM_BLOCKS: i64 = 512;
+/// Blocks of the norm's backward, each with a row of partial sums: three on each of an H200's
+/// multiprocessors, so that no block waits for another's end.
+const NORM_BLOCKS: i64 = 3 * 132;
 
 /// Whether a tensor is what the kernels take: contiguous bf16 on a ready device.
 pub fn takes(tensor: &Tensor) -> bool {

@@ -8,7 +8,7 @@ use scalerl_model::train::{BatchError, TrainingBatch};
 use scalerl_recipe::{Objective, RatioGrain};
 use scalerl_rollout::{TrainBatch, TrainSequence};
 use scalerl_torch::shim::upload;
-use tch::{Device, TchError, Tensor};
+use tch::{Device, TchError};
 use thiserror::Error;
 
 use crate::loss::{Segments, TokenInputs};

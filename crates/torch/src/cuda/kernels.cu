@@ -108,15 +108,22 @@ extern "C" __global__ void __launch_bounds__(128) add_norm_wide(
     if (i < d8) weight[k] = w[i];
   }
   after_previous();
+  uint4 other[PIECES];
+  // All loads before the first use.
+#pragma unroll
+  for (int k = 0; k < PIECES; ++k) {
+    const int i = threadIdx.x + k * blockDim.x;
+    if (i >= d8) continue;
+    kept[k] = x[from + i];
+    other[k] = y[from + i];
+  }
   float square = 0.0f;
 #pragma unroll
   for (int k = 0; k < PIECES; ++k) {
     const int i = threadIdx.x + k * blockDim.x;
-    if (i >= d8) break;
-    kept[k] = x[from + i];
-    const uint4 other = y[from + i];
+    if (i >= d8) continue;
     bf16x2* a = reinterpret_cast<bf16x2*>(&kept[k]);
-    const bf16x2* b = reinterpret_cast<const bf16x2*>(&other);
+    const bf16x2* b = reinterpret_cast<const bf16x2*>(&other[k]);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       a[j] = narrow2(low(a[j]) + low(b[j]), high(a[j]) + high(b[j]));
@@ -184,20 +191,24 @@ __device__ __forceinline__ void norm_backward_rows(
 #pragma unroll
   for (int k = 0; k < PIECES; ++k) {
     const int i = lane + k * T;
-    if (i < d8) weight[k] = w[i];
+    weight[k] = i < d8 ? w[i] : make_uint4(0u, 0u, 0u, 0u);
   }
   for (i64 row = (i64)blockIdx.x * GROUPS + group; row < rows; row += (i64)gridDim.x * GROUPS) {
     const i64 from = row * d8;
     const float s = scale[row];
+    const uint4 zero = make_uint4(0u, 0u, 0u, 0u);
     uint4 grad[PIECES], in[PIECES], beside[PIECES];
-    float dot = 0.0f;
+    // All loads before the first use: a warp waits for memory once a row.
 #pragma unroll
     for (int k = 0; k < PIECES; ++k) {
       const int i = lane + k * T;
-      if (i >= d8) break;
-      grad[k] = g[from + i];
-      in[k] = x[from + i];
-      beside[k] = rest == nullptr ? make_uint4(0u, 0u, 0u, 0u) : rest[from + i];
+      grad[k] = i < d8 ? g[from + i] : zero;
+      in[k] = i < d8 ? x[from + i] : zero;
+      beside[k] = rest != nullptr && i < d8 ? rest[from + i] : zero;
+    }
+    float dot = 0.0f;
+#pragma unroll
+    for (int k = 0; k < PIECES; ++k) {
       const bf16x2 *a = reinterpret_cast<const bf16x2*>(&grad[k]), *b = reinterpret_cast<const bf16x2*>(&in[k]),
                    *u = reinterpret_cast<const bf16x2*>(&weight[k]);
 #pragma unroll
@@ -243,13 +254,13 @@ __device__ __forceinline__ void norm_backward_rows(
   }
 }
 
-extern "C" __global__ void __launch_bounds__(128, 4) norm_backward_short(
+extern "C" __global__ void __launch_bounds__(128, 3) norm_backward_short(
     const uint4* __restrict__ g, const uint4* __restrict__ x, const uint4* __restrict__ w, const float* __restrict__ scale,
     const uint4* __restrict__ rest, uint4* __restrict__ dx, float* __restrict__ dw, i64 rows, int d8) {
   norm_backward_rows<32>(g, x, w, scale, rest, dx, dw, rows, d8);
 }
 
-extern "C" __global__ void __launch_bounds__(128, 4) norm_backward_long(
+extern "C" __global__ void __launch_bounds__(128, 3) norm_backward_long(
     const uint4* __restrict__ g, const uint4* __restrict__ x, const uint4* __restrict__ w, const float* __restrict__ scale,
     const uint4* __restrict__ rest, uint4* __restrict__ dx, float* __restrict__ dw, i64 rows, int d8) {
   norm_backward_rows<128>(g, x, w, scale, rest, dx, dw, rows, d8);
