@@ -139,7 +139,7 @@ for part in $parts; do
       for lean in "" "--bf16-moments --bf16-gradients"; do
         # shellcheck disable=SC2046,SC2086
         "$scalerl" bench train $(bench_shape "${optimizer[@]}") --batch 4 --seq 512 --dtype bf16 --warmup 2 --steps 5 $lean \
-          --device "$device" | sed "s/^/optimizer, ${lean:-float32 moments and gradients (torch's fused AdamW, its norm and a copy: 9.1 ms)}: /"
+          --device "$device" | sed "s/^/optimizer, ${lean:-float32 moments and gradients (by the fused AdamW, a norm and a copy it was 9.1 ms)}: /"
       done ;;
     *) echo "unknown part $part" >&2; exit 2 ;;
   esac
