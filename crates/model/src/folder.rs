@@ -7,13 +7,11 @@ use tch::{Device, Kind, TchError, Tensor};
 use crate::adapter::{self, Adapter, Place};
 use crate::config::ModelConfig;
 use crate::error::LoadError;
-use crate::layout::{Parameter, Start, layout};
-use crate::memory;
+use crate::layout::{Parameter, layout};
 use crate::network::Network;
 use crate::save::{ModelToSave, SaveKind, save_model};
+use crate::unloaded::UnloadedModel;
 use crate::weights::WeightFiles;
-use scalerl_torch::device;
-use scalerl_torch::shim;
 
 /// A network with its parameters and where it came from.
 pub struct Model {
@@ -39,19 +37,10 @@ impl Model {
 
     /// As [`Model::load`], from folders that were found.
     pub fn load_at(place: &Place, kind: Kind, device: Device) -> Result<Self, LoadError> {
-        let base = Self::load_base(&place.base, kind, device)?;
+        let base = UnloadedModel::open(&place.base, device)?.load(kind)?;
         let Some(folder) = &place.adapter else { return Ok(base) };
         let adapter = Adapter::load(folder, &base)?;
         Ok(base.adapted(adapter)?)
-    }
-
-    fn load_base(folder: &Path, kind: Kind, device: Device) -> Result<Self, LoadError> {
-        device::open();
-        let config = ModelConfig::load(&folder.join("config.json"))?;
-        memory::check(&config, kind, device)?;
-        let table = layout(&config);
-        let parameters = WeightFiles::open(folder)?.read(&table, kind, device)?;
-        Ok(Self::over(config, parameters, Some(folder.to_path_buf()))?)
     }
 
     /// Whether [`Model::load`] would find all it needs: every file, every tensor in its shape. Reads no
@@ -70,28 +59,7 @@ impl Model {
         kind: Kind,
         device: Device,
     ) -> Result<Self, LoadError> {
-        device::open();
-        memory::check(&config, kind, device)?;
-        let cpu = (Kind::Float, Device::Cpu);
-        let parameters = layout(&config)
-            .iter()
-            .enumerate()
-            .map(|(index, parameter)| {
-                let shape = &parameter.shape[..];
-                let tensor = match parameter.start {
-                    Start::Normal => {
-                        let tensor = Tensor::f_empty(shape, cpu)?;
-                        let own_seed = seed.wrapping_mul(1_000_003).wrapping_add(index as i64);
-                        shim::fill_normal(&tensor, config.initial_spread, own_seed as u64)?;
-                        tensor
-                    }
-                    Start::Ones => Tensor::f_ones(shape, cpu)?,
-                    Start::Zeros => Tensor::f_zeros(shape, cpu)?,
-                };
-                tensor.f_to_kind(kind)?.f_to_device(device)
-            })
-            .collect::<Result<Vec<_>, TchError>>()?;
-        Ok(Self::over(config, parameters, None)?)
+        UnloadedModel::random(config, seed, device).load(kind)
     }
 
     /// A model over parameters that follow the config's layout.
