@@ -185,7 +185,7 @@ impl Learner {
         Ok(Self {
             optimizer: AdamW::new(&masters, options.optimizer)?,
             grads: match &shard {
-                Some(shard) => shard.fresh_gradients(&masters)?,
+                Some(shard) => shard.gradients(&masters)?,
                 None => masters.iter().map(|_| None).collect(),
             },
             head_place,
@@ -237,7 +237,7 @@ impl Learner {
             units.forget()?;
         }
         match &self.shard {
-            Some(shard) => self.grads = shard.fresh_gradients(&self.masters)?,
+            Some(shard) => shard.zero(&mut self.grads)?,
             None => self.grads.iter_mut().for_each(|grad| *grad = None),
         }
         // A backward pass that failed may have left gradients with the leaves.

@@ -64,16 +64,23 @@ impl Shard {
         row.part_of(self.data.rank())
     }
 
-    /// The gradients' sums as the learner adds to them, at zero; `masters` have the form of parts.
-    pub(super) fn fresh_gradients(
-        &self,
-        masters: &[Tensor],
-    ) -> Result<Vec<Option<Tensor>>, TchError> {
+    /// The gradients' sums as the learner adds to them; `masters` have the form of parts.
+    pub(super) fn gradients(&self, masters: &[Tensor]) -> Result<Vec<Option<Tensor>>, TchError> {
         let Some(whole) = &self.whole else {
             return masters.iter().map(|part| part.f_zeros_like().map(Some)).collect();
         };
-        let _ = whole.gradients.shallow_clone().f_zero_()?;
         Ok(self.rows[0].views(&whole.gradients)?.into_iter().map(Some).collect())
+    }
+
+    /// Sets them to zero where they are.
+    pub(super) fn zero(&self, grads: &mut Vec<Option<Tensor>>) -> Result<(), TchError> {
+        let Some(whole) = &self.whole else {
+            return grads.iter_mut().flatten().try_for_each(|grad| grad.f_zero_().map(drop));
+        };
+        let _ = whole.gradients.shallow_clone().f_zero_()?;
+        // A pass that failed may have taken one out.
+        *grads = self.rows[0].views(&whole.gradients)?.into_iter().map(Some).collect();
+        Ok(())
     }
 }
 

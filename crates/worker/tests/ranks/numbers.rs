@@ -11,8 +11,8 @@ use tch::{Device, Kind, Tensor};
 
 use crate::batches::model_of;
 use crate::crew::{
-    Crew, FLOAT_SUMS, PATIENT, assert_same_report, batches, deadlines, distance, free_port, launch,
-    local, variant,
+    Crew, FLOAT_SUMS, PATIENT, assert_same_report, batches, deadlines, distance, free_port, full,
+    launch, local, variant,
 };
 
 const VARIANTS: [&str; 4] = ["cispo", "gspo", "all-terms", "lora"];
@@ -98,9 +98,15 @@ fn one_rank_over_nccl_gives_the_numbers_of_one_process() {
         println!("skipped: no CUDA device");
         return;
     }
+    for name in ["cispo".to_owned(), full("cispo")] {
+        compare_over_nccl(&name);
+    }
+}
+
+fn compare_over_nccl(name: &str) {
     let gpu = Device::Cuda(0);
     // Attention on CUDA works in bf16, and its backward pass may add up in another order every time.
-    let mut recipe = variant("cispo");
+    let mut recipe = variant(name);
     recipe.model.compute = Compute::Bf16;
     // Its heads are multiples of eight wide.
     let there = || {
@@ -115,7 +121,7 @@ fn one_rank_over_nccl_gives_the_numbers_of_one_process() {
         let (found, expected) = (ranked.step(batch).unwrap(), alone.step(batch).unwrap());
         let apart = (found.loss - expected.loss).abs();
         let norms = (found.gradient_norm / expected.gradient_norm - 1.0).abs();
-        println!("step {step}: losses {apart:.1e} apart, gradient norms {norms:.1e}");
+        println!("{name}, step {step}: losses {apart:.1e} apart, gradient norms {norms:.1e}");
         // Nothing was added up in another order before the first backward pass.
         let most = if step == 0 { [1e-6, 1e-4] } else { [1e-4, 1e-3] };
         assert!(apart <= most[0] && norms <= most[1], "{found:?}\n{expected:?}");
