@@ -12,10 +12,14 @@ cd crates/worker
 part "trainer ranks over NCCL" "$TESTS/ranks" one_rank_over_nccl --nocapture
 part "weights between two processes" "$TESTS/channel" share_a_gpu --nocapture
 cd ../..
-# Enough to see what the exchange costs: device, width, layers, sequences, longest, steps.
+# Enough to see what the exchange costs: device, width, layers, sequences, longest, steps, sharding. One rank gathers and
+# scatters its own memory: losses are to be those of one process, peak memory without a copy of all weights in `full`.
 shape=(cuda 1024 16 64 512 20)
 part "update, one process" "$RANKS" "${shape[@]}"
-part "update, one rank over NCCL" env RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29511 "$RANKS" "${shape[@]}"
+for sharding in optimizer full; do
+  part "update, one rank over NCCL, $sharding" env RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29511 \
+    "$RANKS" "${shape[@]}" "$sharding"
+done
 for scheme in pipeline processes; do
   SCHEMES=$scheme part "RL step, $scheme" scripts/h200/bench_step.sh "${1:-16}"
 done

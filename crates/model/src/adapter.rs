@@ -17,13 +17,15 @@ mod fingerprint;
 mod low_rank;
 mod peft;
 
-use std::path::Path;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, TchError, Tensor};
 use thiserror::Error;
 
+pub(crate) use fingerprint::Fingerprint;
 pub use fingerprint::fingerprint;
 pub(crate) use low_rank::LowRank;
 pub(crate) use peft::save;
@@ -34,6 +36,7 @@ use crate::error::LoadError;
 use crate::folder::Model;
 use crate::layout::{Parameter, Source, Start, layout};
 use crate::split_mix::split_mix;
+use crate::unloaded::UnloadedModel;
 
 /// The projections of a layer, by the names that PEFT and Hugging Face have for them.
 pub const LAYERS: [&str; 7] =
@@ -183,6 +186,8 @@ pub struct Adapter {
     targets: Vec<Target>,
     /// Of the base, once somebody has asked.
     base: OnceLock<String>,
+    /// The folder it was read from, and the fingerprint of the base that it says it is for.
+    claim: Option<(PathBuf, String)>,
 }
 
 impl Adapter {
@@ -227,7 +232,7 @@ impl Adapter {
         targets: Vec<Target>,
         is_fresh: bool,
     ) -> Self {
-        Self { config, layout, parameters, is_fresh, targets, base: OnceLock::new() }
+        Self { config, layout, parameters, is_fresh, targets, base: OnceLock::new(), claim: None }
     }
 
     /// The fingerprint of the base it is on; taken once, because the base never changes.
@@ -237,6 +242,30 @@ impl Adapter {
         }
         let found = fingerprint(base)?;
         Ok(self.base.get_or_init(|| found).clone())
+    }
+
+    /// Notes the fingerprint of a base that nobody can look at whole.
+    pub(crate) fn know_base(&self, letters: String) {
+        let _ = self.base.set(letters);
+    }
+
+    /// Refuses a base of this fingerprint where the adapter was trained on another.
+    pub(crate) fn check_base(&self, ours: &str) -> Result<(), AdapterError> {
+        let Some((path, theirs)) = self.claim.as_ref().filter(|(_, theirs)| theirs != ours) else {
+            return Ok(());
+        };
+        let path = path.display();
+        let problem =
+            format!("{path} was trained on weights of fingerprint {theirs}, these have {ours}");
+        Err(AdapterError::OtherBase { problem })
+    }
+
+    /// The same of a base that is in memory; one that the adapter says nothing of is not looked at.
+    pub(crate) fn check_base_of(&self, base: &Model) -> Result<(), LoadError> {
+        if self.claim.is_some() {
+            self.check_base(&self.fingerprint_of(base)?)?;
+        }
+        Ok(())
     }
 
     /// The same adapter over other numbers.
@@ -249,6 +278,7 @@ impl Adapter {
             is_fresh: self.is_fresh,
             targets: self.targets.clone(),
             base: self.base.clone(),
+            claim: self.claim.clone(),
         }
     }
 
@@ -273,15 +303,14 @@ impl Adapter {
         Some(self.low_rank_at(place))
     }
 
-    /// The weights of base and adapter in one: in the kind of the base, rounded once. Parameters
-    /// without an adapter are the base's own.
-    pub(crate) fn merged(&self, base: &[Tensor]) -> Result<Vec<Tensor>, TchError> {
-        let _guard = tch::no_grad_guard();
-        let mut merged: Vec<Tensor> = base.iter().map(Tensor::shallow_clone).collect();
-        for (place, target) in self.targets.iter().enumerate() {
-            merged[target.index] = self.low_rank_at(place).merged(&base[target.index])?;
+    /// A weight of the base with the adapter in it: in the kind of the base, rounded once. One without an
+    /// adapter is the base's own.
+    pub(crate) fn merged_one(&self, index: usize, weight: &Tensor) -> Result<Tensor, TchError> {
+        let place = self.targets.iter().position(|target| target.index == index);
+        match place {
+            None => Ok(weight.shallow_clone()),
+            Some(place) => tch::no_grad(|| self.low_rank_at(place).merged(weight)),
         }
-        Ok(merged)
     }
 }
 
@@ -379,17 +408,23 @@ pub fn start(
     asked: Option<AdapterConfig>,
     seed: u64,
 ) -> Result<Model, LoadError> {
-    let found = folder.map(|folder| Adapter::load(folder, &base)).transpose()?;
-    let device = base.device();
+    let kind = base.network.head().kind();
+    UnloadedModel::from(base).adapted(folder, asked, seed)?.load(kind)
+}
+
+/// The adapter of [`start`], whatever becomes of it.
+pub(crate) fn choose(
+    (model, device): (&ModelConfig, Device),
+    folder: Option<&Path>,
+    asked: Option<AdapterConfig>,
+    seed: u64,
+) -> Result<Option<Adapter>, LoadError> {
+    let found = folder.map(|folder| Adapter::read(folder, model, device)).transpose()?;
     match (asked, found) {
-        (None, None) => Ok(base),
-        (None, Some(found)) => Ok(base.adapted(found)?.merged()?),
-        (Some(asked), None) => {
-            let fresh = Adapter::fresh(asked, &base.config, seed, device)?;
-            Ok(base.adapted(fresh)?)
-        }
+        (None, found) => Ok(found),
+        (Some(asked), None) => Ok(Some(Adapter::fresh(asked, model, seed, device)?)),
         (Some(asked), Some(found)) => {
-            let (ours, _, layout) = Adapter::layout_of(asked, &base.config)?;
+            let (ours, _, layout) = Adapter::layout_of(asked, model)?;
             let scales = (ours.scale(), found.config.scale());
             if layout != found.layout || (scales.0 - scales.1).abs() > 1e-9 * scales.1 {
                 let said = |c: &AdapterConfig| {
@@ -398,7 +433,7 @@ pub fn start(
                 let (asked, found) = (said(&ours), said(&found.config));
                 return Err(AdapterError::OtherSettings { asked, found }.into());
             }
-            Ok(base.adapted(found)?)
+            Ok(Some(found))
         }
     }
 }
@@ -442,10 +477,16 @@ impl Model {
 
     /// Every weight with the adapter in it; without one, the model's own.
     pub fn merged_parameters(&self) -> Result<Vec<Tensor>, TchError> {
-        match &self.adapter {
-            None => Ok(self.parameters.iter().map(Tensor::shallow_clone).collect()),
-            Some(adapter) => adapter.merged(&self.parameters),
-        }
+        self.merged_in(0..self.parameters.len())
+    }
+
+    /// The same of a part of the layout.
+    pub(crate) fn merged_in(&self, range: Range<usize>) -> Result<Vec<Tensor>, TchError> {
+        let merged = |index: usize| match &self.adapter {
+            None => Ok(self.parameters[index].shallow_clone()),
+            Some(adapter) => adapter.merged_one(index, &self.parameters[index]),
+        };
+        range.map(merged).collect()
     }
 
     /// A model without an adapter that computes the same, to rounding.

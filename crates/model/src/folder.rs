@@ -1,41 +1,17 @@
 //! A model: from a Hugging Face folder, from the hub, or from nothing but a config.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::ScopedJoinHandle;
 
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::adapter::{self, Adapter, Place};
 use crate::config::ModelConfig;
 use crate::error::LoadError;
-use crate::layout::{Parameter, Start, layout};
-use crate::memory;
+use crate::layout::{Parameter, layout};
 use crate::network::Network;
 use crate::save::{ModelToSave, SaveKind, save_model};
+use crate::unloaded::UnloadedModel;
 use crate::weights::WeightFiles;
-use scalerl_torch::device;
-use scalerl_torch::shim;
-
-/// A parameter's own numbers, float32 on the CPU.
-fn random_parameter(
-    parameter: &Parameter,
-    index: usize,
-    seed: i64,
-    spread: f64,
-) -> Result<Tensor, TchError> {
-    let (shape, cpu) = (&parameter.shape[..], (Kind::Float, Device::Cpu));
-    Ok(match parameter.start {
-        Start::Normal => {
-            let tensor = Tensor::f_empty(shape, cpu)?;
-            let own_seed = seed.wrapping_mul(1_000_003).wrapping_add(index as i64);
-            shim::fill_normal(&tensor, spread, own_seed as u64)?;
-            tensor
-        }
-        Start::Ones => Tensor::f_ones(shape, cpu)?,
-        Start::Zeros => Tensor::f_zeros(shape, cpu)?,
-    })
-}
 
 /// A network with its parameters and where it came from.
 pub struct Model {
@@ -61,19 +37,10 @@ impl Model {
 
     /// As [`Model::load`], from folders that were found.
     pub fn load_at(place: &Place, kind: Kind, device: Device) -> Result<Self, LoadError> {
-        let base = Self::load_base(&place.base, kind, device)?;
+        let base = UnloadedModel::open(&place.base, device)?.load(kind)?;
         let Some(folder) = &place.adapter else { return Ok(base) };
         let adapter = Adapter::load(folder, &base)?;
         Ok(base.adapted(adapter)?)
-    }
-
-    fn load_base(folder: &Path, kind: Kind, device: Device) -> Result<Self, LoadError> {
-        device::open();
-        let config = ModelConfig::load(&folder.join("config.json"))?;
-        memory::check(&config, kind, device)?;
-        let table = layout(&config);
-        let parameters = WeightFiles::open(folder)?.read(&table, kind, device)?;
-        Ok(Self::over(config, parameters, Some(folder.to_path_buf()))?)
     }
 
     /// Whether [`Model::load`] would find all it needs: every file, every tensor in its shape. Reads no
@@ -92,30 +59,7 @@ impl Model {
         kind: Kind,
         device: Device,
     ) -> Result<Self, LoadError> {
-        device::open();
-        memory::check(&config, kind, device)?;
-        let table = layout(&config);
-        let next = AtomicUsize::new(0);
-        // One thread a parameter: billions of numbers take minutes in a row.
-        let draw = || -> Result<Vec<(usize, Tensor)>, TchError> {
-            let mut drawn = Vec::new();
-            loop {
-                let index = next.fetch_add(1, Ordering::Relaxed);
-                let Some(parameter) = table.get(index) else { return Ok(drawn) };
-                let tensor = random_parameter(parameter, index, seed, config.initial_spread)?;
-                drawn.push((index, tensor.f_to_kind(kind)?.f_to_device(device)?));
-            }
-        };
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(table.len());
-        let parts = std::thread::scope(|scope| {
-            let running: Vec<_> = (0..threads).map(|_| scope.spawn(draw)).collect();
-            let join = |thread: ScopedJoinHandle<_>| thread.join().expect("drawing does not panic");
-            running.into_iter().map(join).collect::<Result<Vec<_>, TchError>>()
-        })?;
-        let mut drawn: Vec<(usize, Tensor)> = parts.into_iter().flatten().collect();
-        drawn.sort_by_key(|(index, _)| *index);
-        let parameters = drawn.into_iter().map(|(_, tensor)| tensor).collect();
-        Ok(Self::over(config, parameters, None)?)
+        UnloadedModel::random(config, seed, device).load(kind)
     }
 
     /// A model over parameters that follow the config's layout.

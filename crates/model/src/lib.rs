@@ -1,7 +1,8 @@
 //! Transformers on libtorch: Hugging Face models, FP32 heads, and the training step.
 //!
 //! In reading order: a folder (`folder.rs`) holds a config (`config.rs`, read by its family in
-//! `families`), weights (`weights.rs`, cut up as `layout.rs` says), a tokenizer and a chat template.
+//! `families`), weights (`weights.rs`, cut up as `layout.rs` says), a tokenizer and a chat template;
+//! `unloaded.rs` is one whose weights have not been read.
 //! `network` runs packed sequences forward; `head.rs` turns hidden states into log-probs without ever holding all logits; `train`
 //! takes optimizer steps, over all parameters or over an `adapter`'s. `sft` is the trainer for supervised fine-tuning.
 //!
@@ -30,6 +31,8 @@ pub mod sft;
 mod split_mix;
 pub mod template;
 pub mod tensor_file;
+mod tensor_writer;
 pub mod tokenizer;
 pub mod train;
+pub mod unloaded;
 pub mod weights;

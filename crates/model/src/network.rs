@@ -10,6 +10,7 @@ mod experts;
 mod layer;
 mod norm;
 mod projection;
+mod residence;
 mod rotary;
 
 use tch::{Device, Kind, TchError, Tensor};
@@ -20,6 +21,7 @@ pub use layer::{Context, Multiply, TorchProducts};
 use layer::{FeedForwardWeights, Layer};
 use norm::Norm;
 use projection::Named;
+pub use residence::{Part, Residence, Resident};
 pub use rotary::Rotary;
 
 use crate::adapter::Adapter;
@@ -171,6 +173,16 @@ impl Network {
         packed: &Packed,
         activations: Activations,
     ) -> Result<ForwardPass, TchError> {
+        self.forward_with(packed, activations, &mut Resident)
+    }
+
+    /// As [`Network::forward`], with weights that come and go.
+    pub fn forward_with<R: Residence>(
+        &self,
+        packed: &Packed,
+        activations: Activations,
+        weights: &mut R,
+    ) -> Result<ForwardPass, R::Error> {
         let attention = PackedAttention::new(&packed.lengths, &self.spans, self.device())?;
         let angles = self.rotary.angles(&packed.positions)?;
         let context = Context {
@@ -181,8 +193,11 @@ impl Network {
         };
         let is_recomputed = activations == Activations::Recompute && shim::is_grad_enabled();
         let (mut loads, mut kept) = (Vec::new(), Vec::new());
+        weights.enter(Part::Embedding)?;
         let (mut x_nd, mut beside) = (self.embed(&packed.tokens)?, None);
+        weights.leave(Part::Embedding)?;
         for layer in &self.layers {
+            weights.enter(Part::Layer(layer.index))?;
             if is_recomputed {
                 // One tensor a layer is kept: here the sum is made at once.
                 kept.push(x_nd.f_detach()?);
@@ -195,9 +210,11 @@ impl Network {
                 (x_nd, beside) = (next, Some(out_nd));
                 loads.extend(load);
             }
+            weights.leave(Part::Layer(layer.index))?;
         }
         let last = is_recomputed.then(|| x_nd.f_detach().and_then(|x| x.f_set_requires_grad(true)));
         let last = last.transpose()?;
+        weights.enter(Part::Norm)?;
         let (_, hidden_nd) = self.norm.of_sum(last.as_ref().unwrap_or(&x_nd), beside.as_ref())?;
         Ok(ForwardPass { hidden_nd, loads, kept, last })
     }
@@ -209,8 +226,22 @@ impl Network {
         packed: &Packed,
         grad_nd: &Tensor,
     ) -> Result<(), TchError> {
+        self.backward_with(pass, packed, grad_nd, &mut Resident)
+    }
+
+    /// As [`Network::backward`], with weights that come and go. They can where activations are computed
+    /// again: what was kept instead holds on to weights.
+    pub fn backward_with<R: Residence>(
+        &self,
+        pass: ForwardPass,
+        packed: &Packed,
+        grad_nd: &Tensor,
+        weights: &mut R,
+    ) -> Result<(), R::Error> {
         shim::backward(&[&pass.hidden_nd], &[grad_nd])?;
+        drop(pass.hidden_nd);
         let Some(last) = pass.last else { return Ok(()) };
+        weights.leave(Part::Norm)?;
         let mut grad = shim::take_grad(&last)?.expect("the norm passes a gradient on");
         let attention = PackedAttention::new(&packed.lengths, &self.spans, self.device())?;
         let angles = self.rotary.angles(&packed.positions)?;
@@ -222,14 +253,19 @@ impl Network {
         };
         for (layer, input) in self.layers.iter().zip(pass.kept).rev() {
             let input = input.f_set_requires_grad(true)?;
+            weights.enter(Part::Layer(layer.index))?;
             let (x_nd, out_nd, _) = layer.forward((&input, None), &context)?;
-            shim::backward(&[&x_nd.f_add(&out_nd)?], &[&grad])?;
+            let output = x_nd.f_add(&out_nd)?;
+            drop((x_nd, out_nd));
+            shim::backward(&[&output], &[&grad])?;
             grad = shim::take_grad(&input)?.expect("a layer passes a gradient on");
+            drop(output);
+            weights.leave(Part::Layer(layer.index))?;
         }
-        if !self.embedding.requires_grad() {
-            return Ok(());
+        if self.embedding.requires_grad() {
+            shim::backward(&[&self.embed(&packed.tokens)?], &[&grad])?;
         }
-        shim::backward(&[&self.embed(&packed.tokens)?], &[&grad])
+        weights.leave(Part::Embedding)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::config::ModelConfig;
 use crate::error::LoadError;
 use crate::families;
 use crate::layout::{Parameter, layout};
-use crate::tensor_file::write_tensors;
+use crate::tensor_writer::{Entry, TensorWriter};
 
 /// Large enough that small models stay in one file, small enough for any file system and hub.
 pub const SHARD_BYTES: usize = 4 << 30;
@@ -49,6 +49,15 @@ impl SaveKind {
     }
 }
 
+/// What to save, without its numbers.
+#[derive(Debug, Clone, Copy)]
+pub struct FolderToSave<'a> {
+    pub config: &'a ModelConfig,
+    pub kind: SaveKind,
+    /// A model folder whose tokenizer and generation settings are copied.
+    pub companions: Option<&'a Path>,
+}
+
 /// What to save: the parameters in the order of [`layout`], and where the tokenizer comes from.
 pub struct ModelToSave<'a> {
     pub config: &'a ModelConfig,
@@ -69,18 +78,43 @@ pub fn save_model_in_shards(
     folder: &Path,
     shard_bytes: usize,
 ) -> Result<(), LoadError> {
+    let &ModelToSave { config, parameters, kind, companions } = model;
+    let about = FolderToSave { config, kind, companions };
+    assert_eq!(layout(config).len(), parameters.len(), "parameters do not follow the layout");
+    write_model(&about, folder, shard_bytes, |writer| {
+        parameters.iter().try_for_each(|parameter| writer.write(parameter))
+    })
+}
+
+/// Writes the folder, whose parameters `fill` hands over one by one in the order of the layout.
+pub fn save_model_of<E: From<LoadError>>(
+    about: &FolderToSave,
+    folder: &Path,
+    fill: impl FnOnce(&mut ModelWriter) -> Result<(), E>,
+) -> Result<(), E> {
+    write_model(about, folder, SHARD_BYTES, fill)
+}
+
+fn write_model<E: From<LoadError>>(
+    about: &FolderToSave,
+    folder: &Path,
+    shard_bytes: usize,
+    fill: impl FnOnce(&mut ModelWriter) -> Result<(), E>,
+) -> Result<(), E> {
     in_new_folder(folder, |work| {
-        write_config(model, work)?;
-        write_weights(model, work, shard_bytes)?;
-        model.companions.map_or(Ok(()), |from| copy_companions(from, work))
+        write_config(about, work)?;
+        let mut writer = ModelWriter::new(about, work, shard_bytes);
+        fill(&mut writer)?;
+        writer.finish()?;
+        Ok(about.companions.map_or(Ok(()), |from| copy_companions(from, work))?)
     })
 }
 
 /// Has a folder filled under another name and puts it in the place of one that may be there.
-pub(crate) fn in_new_folder(
+pub(crate) fn in_new_folder<E: From<LoadError>>(
     folder: &Path,
-    fill: impl FnOnce(&Path) -> Result<(), LoadError>,
-) -> Result<(), LoadError> {
+    fill: impl FnOnce(&Path) -> Result<(), E>,
+) -> Result<(), E> {
     let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
     std::fs::create_dir_all(parent).map_err(LoadError::io(parent))?;
@@ -92,7 +126,7 @@ pub(crate) fn in_new_folder(
         .tempdir_in(parent)
         .map_err(LoadError::io(parent))?;
     fill(work.path())?;
-    replace_folder(&work.keep(), folder)
+    Ok(replace_folder(&work.keep(), folder)?)
 }
 
 /// Writes a file that is whole or not there: a process killed in between leaves no half of one.
@@ -106,7 +140,7 @@ pub(crate) fn write_json(path: &Path, value: &Value) -> Result<(), LoadError> {
     std::fs::rename(&draft, path).map_err(LoadError::io(path))
 }
 
-fn write_config(model: &ModelToSave, folder: &Path) -> Result<(), LoadError> {
+fn write_config(model: &FolderToSave, folder: &Path) -> Result<(), LoadError> {
     let mut raw = model.config.raw.clone();
     let dtype = model.kind.names().1;
     raw.insert("dtype".into(), json!(dtype));
@@ -116,60 +150,96 @@ fn write_config(model: &ModelToSave, folder: &Path) -> Result<(), LoadError> {
     write_json(&folder.join("config.json"), &Value::Object(raw))
 }
 
-fn write_weights(model: &ModelToSave, folder: &Path, shard_bytes: usize) -> Result<(), LoadError> {
-    let table = layout(model.config);
-    assert_eq!(table.len(), model.parameters.len(), "parameters do not follow the layout");
-    let mut shards: Vec<Vec<(usize, usize)>> = vec![Vec::new()];
-    let mut filled = 0;
-    let bytes_each = if model.kind == SaveKind::Float32 { 4 } else { 2 };
-    let mut total = 0;
-    for (index, parameter) in table.iter().enumerate() {
-        for (part, source) in parameter.sources.iter().enumerate() {
-            let size = source.shape.iter().product::<i64>() as usize * bytes_each;
-            if filled > 0 && filled + size > shard_bytes {
-                shards.push(Vec::new());
-                filled = 0;
-            }
-            filled += size;
-            total += size;
-            shards.last_mut().expect("starts with one shard").push((index, part));
-        }
-    }
-    let mut weight_map = Map::new();
-    let count = shards.len();
-    for (number, parts) in shards.iter().enumerate() {
-        let name = if count == 1 {
-            "model.safetensors".to_owned()
-        } else {
-            format!("model-{:05}-of-{count:05}.safetensors", number + 1)
-        };
-        for &(index, part) in parts {
-            weight_map.insert(table[index].sources[part].tensor.clone(), json!(name));
-        }
-        write_shard(model, &table, parts, &folder.join(name))?;
-    }
-    if count > 1 {
-        let index = json!({"metadata": {"total_size": total}, "weight_map": weight_map});
-        write_json(&folder.join("model.safetensors.index.json"), &index)?;
-    }
-    Ok(())
+/// The weight files of a folder in the making: parameters come in the order of the layout.
+pub struct ModelWriter {
+    table: Vec<Parameter>,
+    kind: Kind,
+    folder: PathBuf,
+    /// Tensors of each file, as parameters and parts of them.
+    shards: Vec<Vec<(usize, usize)>>,
+    total: usize,
+    /// The next parameter, and the file that is being written.
+    next: usize,
+    open: Option<(usize, TensorWriter)>,
 }
 
-fn write_shard(
-    model: &ModelToSave,
-    table: &[Parameter],
-    parts: &[(usize, usize)],
-    path: &Path,
-) -> Result<(), LoadError> {
-    let kind = model.kind.names().0;
-    let tensors = parts
-        .iter()
-        .map(|&(index, part)| {
-            let tensor = cut(&table[index], &model.parameters[index], part)?.f_to_kind(kind)?;
-            Ok((table[index].sources[part].tensor.clone(), tensor))
-        })
-        .collect::<Result<Vec<_>, LoadError>>()?;
-    write_tensors(path, &tensors)
+impl ModelWriter {
+    fn new(about: &FolderToSave, folder: &Path, shard_bytes: usize) -> Self {
+        let table = layout(about.config);
+        let kind = about.kind.names().0;
+        let mut shards: Vec<Vec<(usize, usize)>> = vec![Vec::new()];
+        let (mut filled, mut total) = (0, 0);
+        for (index, parameter) in table.iter().enumerate() {
+            for (part, source) in parameter.sources.iter().enumerate() {
+                let numbers = source.shape.iter().product::<i64>() as usize;
+                let size = numbers * kind.elt_size_in_bytes();
+                if filled > 0 && filled + size > shard_bytes {
+                    shards.push(Vec::new());
+                    filled = 0;
+                }
+                filled += size;
+                total += size;
+                shards.last_mut().expect("starts with one shard").push((index, part));
+            }
+        }
+        let folder = folder.to_path_buf();
+        Self { table, kind, folder, shards, total, next: 0, open: None }
+    }
+
+    fn name(&self, shard: usize) -> String {
+        match self.shards.len() {
+            1 => "model.safetensors".to_owned(),
+            count => format!("model-{:05}-of-{count:05}.safetensors", shard + 1),
+        }
+    }
+
+    /// The next parameter.
+    pub fn write(&mut self, parameter: &Tensor) -> Result<(), LoadError> {
+        let index = self.next;
+        self.next += 1;
+        for part in 0..self.table[index].sources.len() {
+            let tensor = cut(&self.table[index], parameter, part)?;
+            self.file()?.write(&tensor)?;
+        }
+        Ok(())
+    }
+
+    /// The file that is open, or the next where that has all of its tensors.
+    fn file(&mut self) -> Result<&mut TensorWriter, LoadError> {
+        if self.open.as_ref().is_none_or(|(_, writer)| writer.is_done()) {
+            let at = match self.open.take() {
+                Some((at, done)) => done.finish().map(|_| at + 1)?,
+                None => 0,
+            };
+            let entry = |&(index, part): &(usize, usize)| {
+                let source = &self.table[index].sources[part];
+                Entry { name: source.tensor.clone(), kind: self.kind, shape: source.shape.clone() }
+            };
+            let entries = self.shards[at].iter().map(entry).collect();
+            let writer = TensorWriter::create(&self.folder.join(self.name(at)), entries)?;
+            self.open = Some((at, writer));
+        }
+        Ok(&mut self.open.as_mut().expect("opened above").1)
+    }
+
+    fn finish(mut self) -> Result<(), LoadError> {
+        assert_eq!(self.next, self.table.len(), "parameters do not follow the layout");
+        if let Some((_, done)) = self.open.take() {
+            done.finish()?;
+        }
+        if self.shards.len() == 1 {
+            return Ok(());
+        }
+        let mut weight_map = Map::new();
+        for (shard, parts) in self.shards.iter().enumerate() {
+            for &(index, part) in parts {
+                let tensor = self.table[index].sources[part].tensor.clone();
+                weight_map.insert(tensor, json!(self.name(shard)));
+            }
+        }
+        let index = json!({"metadata": {"total_size": self.total}, "weight_map": weight_map});
+        write_json(&self.folder.join("model.safetensors.index.json"), &index)
+    }
 }
 
 /// The part of a parameter that one tensor of the file holds.

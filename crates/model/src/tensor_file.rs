@@ -22,7 +22,7 @@ pub(crate) fn kind_of(dtype: Dtype) -> Option<Kind> {
     })
 }
 
-fn dtype_of(kind: Kind) -> Dtype {
+pub(crate) fn dtype_of(kind: Kind) -> Dtype {
     match kind {
         Kind::Float => Dtype::F32,
         Kind::BFloat16 => Dtype::BF16,

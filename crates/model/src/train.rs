@@ -10,9 +10,11 @@ pub mod adamw;
 mod batch;
 pub mod checkpoint;
 mod learner;
+mod ranks;
 mod shard;
 
 pub use adamw::{AdamW, AdamWConfig, KeptIn};
 pub use batch::{BatchError, TokenPlace, TrainingBatch};
 pub use learner::{ComputeKind, Learner, LearnerOptions, Pending, StepError, StepReport};
-pub use shard::{RankError, Ranks};
+pub use ranks::{RankError, Ranks};
+pub use shard::{PassKind, StartError};

@@ -115,6 +115,16 @@ impl WeightFiles {
         parameters.iter().map(|parameter| self.one(&parsed, parameter, kind, device)).collect()
     }
 
+    /// Reads one parameter, in `kind` on `device`.
+    pub fn read_one(
+        &self,
+        parameter: &Parameter,
+        kind: Kind,
+        device: Device,
+    ) -> Result<Tensor, LoadError> {
+        self.one(&self.parse()?, parameter, kind, device)
+    }
+
     fn one(
         &self,
         files: &[SafeTensors],

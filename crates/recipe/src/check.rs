@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 
 use crate::{
     AnswerForm, DataSource, Dataset, GeneratorChoice, Kl, LengthControl, PromptTemplate,
-    RatioGrain, Recipe, RecipeError, Surrogate, Thinking, TrackerChoice, WarmUpExamples, Weights,
-    error::Origin, load::SHIPPED_MARK, node::Node,
+    RatioGrain, Recipe, RecipeError, Sharding, Surrogate, Thinking, TrackerChoice, WarmUpExamples,
+    Weights, error::Origin, load::SHIPPED_MARK, node::Node,
 };
 use datasets::check_datasets;
 use memory::{one_set_of_weights_has_one_place, summed_gradients_are_in_one_place};
@@ -57,6 +57,7 @@ pub(crate) fn check(recipe: &Recipe, layers: &Node) -> Result<(), RecipeError> {
         a_new_model_has_tokens,
         synthetic_problems_think_in_their_own_tags,
         silence_is_noticed_in_order,
+        layers_in_parts_are_computed_again,
         trackers_are_named_once,
         one_set_of_weights_has_one_place,
         summed_gradients_are_in_one_place,
@@ -172,6 +173,19 @@ fn cut_distributions_have_no_ratio(recipe: &Recipe) -> Verdict {
             "both sides of the ratio must be of the distribution that was sampled from, and the \
              trainer cannot rebuild which tokens the generator cut away",
             "leave top_p at 1 and top_k at 0 in training, or set objective.surrogate = \"none\"",
+        );
+    }
+    Ok(())
+}
+
+fn layers_in_parts_are_computed_again(recipe: &Recipe) -> Verdict {
+    if recipe.cluster.sharding == Sharding::Full && !recipe.model.activation_checkpointing {
+        return refuse(
+            "cluster.sharding",
+            "model.activation_checkpointing",
+            "activations that are kept hold on to the weights they came from, so no layer's could be \
+             let go of",
+            "set model.activation_checkpointing = true, or cluster.sharding = \"optimizer\"",
         );
     }
     Ok(())

@@ -38,7 +38,7 @@ pub use reference::reference_page;
 pub use sections::{
     adapter::Adapter,
     budget::{Axis, Budget},
-    cluster::Cluster,
+    cluster::{Cluster, Sharding},
     episode::{EnvironmentChoice, Episode},
     evaluation::Evaluation,
     format::{AnswerForm, Format, Thinking},

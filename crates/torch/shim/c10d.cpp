@@ -86,6 +86,14 @@ int operation(void* raw, int64_t timeout_ms, Start&& start) {
 
 using Works = std::vector<WorkPointer>;
 
+// An operation that goes on while its caller does something else. Holds the tensors until it has ended.
+struct Underway {
+  WorkPointer work;
+  at::Tensor to, from;
+  // Gloo sums in place: the own part is copied out at the end.
+  bool is_own_part_left = false;
+};
+
 template <typename Function>
 Function symbol(const char* name) {
   void* found = dlsym(RTLD_DEFAULT, name);
@@ -282,6 +290,63 @@ int scalerl_group_scatter(void* raw, at::Tensor* output, at::Tensor* const* inpu
     if (count > 0) from.push_back(list(inputs, count));
     return Works{backend.scatter(to, from, options)};
   });
+}
+
+// As scalerl_group_all_gather, without waiting.
+int scalerl_group_start_all_gather(void* raw, at::Tensor* output, at::Tensor* input, int64_t timeout_ms, void** out) {
+  return guarded([&] {
+    at::NoGradGuard no_grad;
+    c10d::AllgatherOptions options;
+    options.timeout = Milliseconds(timeout_ms);
+    auto underway = std::make_unique<Underway>();
+    underway->to = output->detach();
+    underway->from = input->detach();
+    underway->work = static_cast<Group*>(raw)->backend->_allgather_base(underway->to, underway->from, options);
+    *out = underway.release();
+  });
+}
+
+// As scalerl_group_reduce_scatter, without waiting; over Gloo `input` is overwritten.
+int scalerl_group_start_reduce_scatter(
+    void* raw, at::Tensor* output, at::Tensor* input, int64_t timeout_ms, void** out) {
+  return guarded([&] {
+    at::NoGradGuard no_grad;
+    auto& group = *static_cast<Group*>(raw);
+    auto underway = std::make_unique<Underway>();
+    underway->to = output->detach();
+    underway->from = input->detach();
+    if (group.is_nccl) {
+      c10d::ReduceScatterOptions options;
+      options.timeout = Milliseconds(timeout_ms);
+      underway->work = group.backend->_reduce_scatter_base(underway->to, underway->from, options);
+    } else {
+      // c10d's own does the same on a copy, when it is waited for, and with another deadline.
+      c10d::AllreduceOptions options;
+      options.timeout = Milliseconds(timeout_ms);
+      std::vector<at::Tensor> one{underway->from};
+      underway->work = group.backend->allreduce(one, options);
+      underway->is_own_part_left = true;
+    }
+    *out = underway.release();
+  });
+}
+
+// Waits for an operation of this group.
+int scalerl_underway_finish(void* raw, void* started, int64_t timeout_ms) {
+  return guarded([&] {
+    at::NoGradGuard no_grad;
+    auto& group = *static_cast<Group*>(raw);
+    auto& underway = *static_cast<Underway*>(started);
+    finish(group, underway.work, Clock::now() + Milliseconds(timeout_ms));
+    if (underway.is_own_part_left) {
+      const auto part = underway.to.numel();
+      underway.to.copy_(underway.from.narrow(0, part * group.backend->getRank(), part));
+    }
+  });
+}
+
+void scalerl_underway_drop(void* started) {
+  guarded([&] { delete static_cast<Underway*>(started); });
 }
 
 int scalerl_group_barrier(void* raw, int64_t timeout_ms) {

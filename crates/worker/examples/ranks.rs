@@ -7,16 +7,18 @@
 //! torchrun --no-python --nproc-per-node 3 target/release/examples/ranks
 //! RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29511 target/release/examples/ranks cuda
 //! ```
-//! Arguments: device (cpu, cuda), width, layers, sequences, tokens of the longest, steps. Batches are
-//! made up and the same however many processes there are, so losses can be compared.
+//! Arguments: device (cpu, cuda), width, layers, sequences, tokens of the longest, steps, sharding
+//! (optimizer, full). Batches are made up and the same however many processes there are, so losses can
+//! be compared.
 
 #![expect(clippy::print_stdout, reason = "this is a program")]
 
 use std::error::Error;
 
 use scalerl_model::bench::Shape;
-use scalerl_model::folder::Model;
-use scalerl_recipe::Recipe;
+use scalerl_model::memory;
+use scalerl_model::unloaded::UnloadedModel;
+use scalerl_recipe::{Recipe, Sharding};
 use scalerl_rollout::{TrainBatch, TrainSequence, Trainer};
 use scalerl_torch::{device, shim};
 use scalerl_worker::ranks::{Deadlines, Launch, RankedTrainer, Team, follow};
@@ -64,6 +66,11 @@ fn main() -> Outcome {
     let mut number = |usual: usize| arguments.next().map_or(Ok(usual), |text| text.parse());
     let (width, layers) = (number(128)? as i64, number(4)? as i64);
     let (sequences, longest, steps) = (number(24)?, number(256)?, number(4)?);
+    let is_full = match arguments.next().as_deref() {
+        None | Some("optimizer") => false,
+        Some("full") => true,
+        Some(other) => return Err(format!("`{other}` is neither optimizer nor full").into()),
+    };
 
     let launch = Launch::from_environment()?;
     let local_rank = launch.as_ref().map_or(0, |launch| launch.local_rank);
@@ -72,15 +79,24 @@ fn main() -> Outcome {
     let heads = (width / 64).max(1);
     let (kv_heads, feed_forward, vocabulary) = (heads, 4 * width, VOCABULARY);
     let shape = Shape { layers, width, heads, kv_heads, feed_forward, vocabulary };
-    let model = Model::random(shape.config()?, 1, Kind::Float, device)?;
-    let parameters: i64 = model.parameters.iter().map(|tensor| tensor.numel() as i64).sum();
+    let config = shape.config()?;
+    let parameters = config.parameter_count();
+    let mut model = UnloadedModel::random(config, 1, device);
     let mut recipe = Recipe::default();
+    // The same work in both schemes.
+    recipe.model.activation_checkpointing = true;
+    if is_full {
+        recipe.cluster.sharding = Sharding::Full;
+    } else {
+        model = model.loaded(Kind::Float)?;
+    }
     recipe.optimizer.lr = 1e-4;
     recipe.optimizer.warmup_steps = 0;
 
     match launch {
         None => {
             println!("one process, {parameters} parameters on {device:?}");
+            let model = model.load(Kind::Float)?;
             let mut trainer = LocalTrainer::try_new(&recipe, model, WeightStore::new())?;
             run(&mut trainer, sequences, longest, steps)?;
         }
@@ -88,15 +104,28 @@ fn main() -> Outcome {
             let team = Team::join(&launch, device, Deadlines::default())?;
             if launch.rank > 0 {
                 println!("rank {} ends at {}", launch.rank, follow(&recipe, model, team)?);
+                say_memory(device);
                 return Ok(());
             }
-            println!("{} ranks, {parameters} parameters on {device:?}", launch.world);
+            let sharding = recipe.cluster.sharding;
+            println!("{} ranks, {sharding:?}, {parameters} parameters on {device:?}", launch.world);
             let mut trainer = RankedTrainer::lead(&recipe, model, team, WeightStore::new())?;
             run(&mut trainer, sequences, longest, steps)?;
         }
     }
-    if device != Device::Cpu {
-        println!("peak memory: {:.3} GB", shim::peak_memory(device)?.0 as f64 / 1e9);
-    }
+    say_memory(device);
     Ok(())
+}
+
+/// The most that this process has held: on its GPU, or of the machine's memory.
+fn say_memory(device: Device) {
+    let peak = if device == Device::Cpu {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        memory::meminfo(&status, "VmHWM:")
+    } else {
+        shim::peak_memory(device).ok().map(|(peak, _)| peak)
+    };
+    if let Some(peak) = peak {
+        println!("peak memory: {:.3} GB", peak as f64 / 1e9);
+    }
 }

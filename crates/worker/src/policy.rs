@@ -6,17 +6,22 @@
 use std::path::Path;
 
 use scalerl_model::folder::Model;
-use scalerl_model::save::SaveKind;
-use scalerl_model::train::{BatchError, Learner, StepError};
+use scalerl_model::save::{FolderToSave, SaveKind, save_model_of};
+use scalerl_model::train::checkpoint::CheckpointError;
+use scalerl_model::train::{BatchError, Learner, PassKind, RankError, Ranks, StepError};
 use scalerl_recipe::{Kl, Objective, RatioGrain, Recipe};
-use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, TrainSequence, TrainerError};
+use scalerl_rollout::{
+    PolicyVersion, StepReport, TrainBatch, TrainSequence, TrainerError, WeightHandle,
+};
 use scalerl_torch::device::peak_memory;
-use tch::{Kind, TchError, Tensor};
+use tch::{Device, Kind, TchError, Tensor};
 
 use crate::flops::{SequenceSize, forward_flops};
 use crate::loss::{Tally, Totals, token_loss};
 use crate::micro_batch::{MicroBatch, check, length, pieces};
-use crate::trainer::file_error;
+use crate::ranks::rank_error;
+use crate::trainer::{checkpoint_error, file_error};
+use crate::weight_store::{Form, WeightStore};
 
 /// A model that learns from batches.
 pub(crate) struct Policy {
@@ -28,9 +33,12 @@ pub(crate) struct Policy {
 
 impl Policy {
     /// The reference, where the recipe has a KL penalty, is the learner's model as it is now.
-    pub(crate) fn try_new(recipe: &Recipe, learner: Learner) -> Result<Self, TchError> {
+    pub(crate) fn try_new(recipe: &Recipe, mut learner: Learner) -> Result<Self, TchError> {
         let has_reference = recipe.objective.kl != Kl::None;
-        let reference = has_reference.then(|| frozen(&learner.model)).transpose()?;
+        let reference = has_reference.then(|| {
+            if learner.is_fully_sharded() { learner.freeze() } else { frozen(&learner.model) }
+        });
+        let reference = reference.transpose()?;
         Ok(Self {
             learner,
             objective: recipe.objective.clone(),
@@ -40,15 +48,68 @@ impl Policy {
     }
 
     /// Writes the model beside a saved trainer, as a folder that transformers and vLLM load.
-    pub(crate) fn save_model(&self, folder: &Path) -> Result<(), TrainerError> {
-        let model = &self.learner.model;
-        let kind = match model.network.head().kind() {
+    pub(crate) fn save_model(&mut self, folder: &Path) -> Result<(), TrainerError> {
+        let path = folder.join("model");
+        if self.is_in_parts() {
+            return self.write_model(&path);
+        }
+        let saved = self.learner.save_model(&path, self.save_kind());
+        saved.map_err(|error| file_error(&path, error))
+    }
+
+    fn save_kind(&self) -> SaveKind {
+        match self.learner.model.network.head().kind() {
             Kind::BFloat16 => SaveKind::BFloat16,
             _ => SaveKind::Float32,
-        };
-        let path = folder.join("model");
-        let saved = self.learner.save_model(&path, kind);
-        saved.map_err(|error| file_error(&path, error))
+        }
+    }
+
+    /// Whether what generators get is only together unit by unit. An adapter is whole on every rank.
+    pub(crate) fn is_in_parts(&self) -> bool {
+        self.learner.is_fully_sharded() && self.learner.model.adapter.is_none()
+    }
+
+    /// Writes all weights, an adapter in them. Where they are in parts all ranks show theirs meanwhile, and
+    /// have done so when this returns.
+    pub(crate) fn write_model(&mut self, folder: &Path) -> Result<(), TrainerError> {
+        let (kind, learner) = (self.save_kind(), &mut self.learner);
+        let (config, companions) = (learner.model.config.clone(), learner.model.folder.clone());
+        let about = FolderToSave { config: &config, kind, companions: companions.as_deref() };
+        let mut is_shown = false;
+        let written: Result<(), CheckpointError> = save_model_of(&about, folder, |writer| {
+            is_shown = true;
+            learner.each_unit(|_, weights| {
+                Ok(weights.iter().try_for_each(|weight| writer.write(weight))?)
+            })
+        });
+        if !is_shown {
+            // No folder to write into: the others show their weights all the same.
+            let shown = learner.each_unit(|_, _| Ok::<(), RankError>(()));
+            shown.map_err(|error| rank_error(&error))?;
+        }
+        written.map_err(|error| checkpoint_error(folder, error))
+    }
+
+    /// Leaves weights that are in parts for generators, unit by unit, in the host's memory: no device has
+    /// room for all of them.
+    pub(crate) fn publish_units(
+        &mut self,
+        weight_store: &WeightStore,
+    ) -> Result<WeightHandle, TrainerError> {
+        let version = self.version();
+        let trained = self.learner.model.trained();
+        let form = Form { device: Device::Cpu, ..Form::of(trained) };
+        let memory = weight_store.spare(&form);
+        let shown = self.learner.each_unit(|range, weights| {
+            let Ok(memory) = &memory else { return Ok(()) };
+            for (place, weight) in memory[range].iter().zip(weights) {
+                place.shallow_clone().f_copy_(weight)?;
+            }
+            Ok::<(), RankError>(())
+        });
+        shown.map_err(|error| pass_error(version, &error))?;
+        let memory = memory.map_err(|error| device_error(version, &error))?;
+        Ok(weight_store.place(version, memory))
     }
 
     pub(crate) fn version(&self) -> PolicyVersion {
@@ -78,32 +139,56 @@ impl Policy {
     /// Adds the gradients of all pieces of a checked batch; `None` where it has no sequences.
     pub(crate) fn accumulate(&mut self, batch: &TrainBatch) -> Result<Option<Tally>, TrainerError> {
         self.learner.set_temperature(f64::from(batch.temperature));
-        let added = self.add_pieces(batch);
         let version = self.version();
-        added.map_err(|error| match error {
-            BatchError::Torch(error) => device_error(version, &error),
-            error => TrainerError::BadBatch { version, reason: error.to_string() },
-        })
-    }
-
-    fn add_pieces(&mut self, batch: &TrainBatch) -> Result<Option<Tally>, BatchError> {
+        let failed = |error: RankError| pass_error(version, &error);
         let (vocabulary, device) = {
             let model = &self.learner.model;
             (model.config.vocabulary, model.device())
         };
         let mut total: Option<Tally> = None;
         for piece in pieces(batch, self.micro_batch_tokens) {
-            let mut micro = MicroBatch::new(&self.objective, &piece, vocabulary, device)?;
-            if let Some(reference) = &self.reference {
-                let scores = reference.score(&micro.tokens, self.learner.head_options())?;
-                micro.inputs.reference_m = Some(scores.logprob.f_to_kind(Kind::Double)?);
-            }
-            self.add(&micro, &mut total)?;
+            let micro = MicroBatch::new(&self.objective, &piece, vocabulary, device);
+            let mut micro = micro.map_err(|error| match error {
+                BatchError::Torch(error) => device_error(version, &error),
+                error => TrainerError::BadBatch { version, reason: error.to_string() },
+            })?;
+            micro.inputs.reference_m = self.reference_logprobs(&micro).map_err(failed)?;
+            self.add(&micro, &mut total).map_err(failed)?;
         }
         Ok(total)
     }
 
-    fn add(&mut self, micro: &MicroBatch, total: &mut Option<Tally>) -> Result<(), TchError> {
+    fn reference_logprobs(&mut self, micro: &MicroBatch) -> Result<Option<Tensor>, RankError> {
+        let Some(reference) = &self.reference else { return Ok(None) };
+        let scores = if self.learner.is_fully_sharded() {
+            self.learner.score_reference(reference, &micro.tokens)?
+        } else {
+            reference.score(&micro.tokens, self.learner.head_options())?
+        };
+        Ok(Some(scores.logprob.f_to_kind(Kind::Double)?))
+    }
+
+    /// Pieces of the rank that has most of them, where every rank takes part in each; 0 where none needs to.
+    pub(crate) fn rounds(&self, ranks: &Ranks, share: &TrainBatch) -> Result<usize, TrainerError> {
+        if !self.learner.is_fully_sharded() {
+            return Ok(0);
+        }
+        let own = pieces(share, self.micro_batch_tokens).len() as f64;
+        let everybody = ranks.numbers(&[own]).map_err(|error| rank_error(&error))?;
+        Ok(everybody.into_iter().flatten().fold(0.0, f64::max) as usize)
+    }
+
+    /// Takes part in the passes of so many pieces that this rank has not begun.
+    pub(crate) fn keep_pace(&mut self, rounds: usize) -> Result<(), TrainerError> {
+        let of_a_piece: &[PassKind] = match &self.reference {
+            Some(_) => &[PassKind::Reference, PassKind::Training],
+            None => &[PassKind::Training],
+        };
+        let kept = self.learner.keep_pace(&of_a_piece.repeat(rounds));
+        kept.map_err(|error| pass_error(self.version(), &error))
+    }
+
+    fn add(&mut self, micro: &MicroBatch, total: &mut Option<Tally>) -> Result<(), RankError> {
         let objective = &self.objective;
         match objective.ratio {
             // The head's products are made once, and the loss is taken chunk by chunk.
@@ -205,6 +290,14 @@ fn frozen(model: &Model) -> Result<Model, TchError> {
     }
     let copies = model.trained().iter().map(Tensor::f_detach_copy);
     model.with_trained(copies.collect::<Result<Vec<_>, _>>()?)
+}
+
+/// What went wrong in a pass that ranks make together.
+pub(crate) fn pass_error(version: PolicyVersion, error: &RankError) -> TrainerError {
+    match error {
+        RankError::Torch(error) => device_error(version, error),
+        error => rank_error(error),
+    }
 }
 
 pub(crate) fn device_error(version: PolicyVersion, error: &TchError) -> TrainerError {

@@ -1,12 +1,14 @@
-//! The trainer as several processes: data parallel, the optimizer's memory shared out.
+//! The trainer as several processes: data parallel, memory shared out.
 //!
 //! ```text
 //! rank 0   RankedTrainer: check, split by tokens ─┐
 //!                              command + shares    │ control (Gloo)
 //! rank n   follow():     wait for a command ◄──────┘
 //! all      pieces -> gradients -> sums of all ranks      control
-//!          reduce-scatter -> norm -> AdamW on the own part -> all-gather   data (NCCL or Gloo)
+//!          norm -> AdamW on the own parts                data (NCCL or Gloo)
 //! ```
+//! What else is shared out is `cluster.sharding` (`scalerl_model`, train/shard.rs).
+//!
 //! Weights of tokens have the whole batch's denominators in them (`objective::prepare`), so sums over
 //! ranks are the sums of one process, to rounding. Rank 0 has the engine and the disk; the others
 //! have neither and do what they are told.
@@ -23,6 +25,7 @@ mod leader;
 mod pulse;
 mod roll;
 mod share;
+mod start;
 mod step;
 mod team;
 mod wire;

@@ -112,6 +112,11 @@ impl LocalTrainer {
         &self.policy.learner.model
     }
 
+    /// Writes the weights it computes with, an adapter in them, as a folder.
+    pub fn write_model(&mut self, folder: &Path) -> Result<(), TrainerError> {
+        self.policy.write_model(folder)
+    }
+
     /// The float32 weights that are trained.
     pub fn masters(&self) -> &[Tensor] {
         self.policy.learner.masters()

@@ -60,19 +60,33 @@ impl WeightFolder {
         version: PolicyVersion,
         model: &Model,
     ) -> Result<WeightHandle, TrainerError> {
+        self.publish_by(version, |folder| {
+            let kind = model.parameters.first().map(tch::Tensor::kind);
+            // Servers hold whole weights: an adapter goes to them merged.
+            let merged = model.merged_parameters();
+            let model = ModelToSave {
+                config: &model.config,
+                parameters: &merged.map_err(|error| device_error(version, &error))?,
+                kind: if kind == Some(Kind::BFloat16) {
+                    SaveKind::BFloat16
+                } else {
+                    SaveKind::Float32
+                },
+                companions: model.folder.as_deref(),
+            };
+            save_model(&model, folder).map_err(|error| file_error(folder, error))
+        })
+    }
+
+    /// Makes a folder that `write` writes the newest.
+    fn publish_by(
+        &mut self,
+        version: PolicyVersion,
+        write: impl FnOnce(&Path) -> Result<(), TrainerError>,
+    ) -> Result<WeightHandle, TrainerError> {
         self.published += 1;
         let folder = self.path.join(format!("v{:08}-{}", version.0, self.published));
-        let kind = model.parameters.first().map(tch::Tensor::kind);
-        // Servers hold whole weights: an adapter goes to them merged.
-        let merged = model.merged_parameters();
-        let merged = merged.map_err(|error| device_error(version, &error))?;
-        let model = ModelToSave {
-            config: &model.config,
-            parameters: &merged,
-            kind: if kind == Some(Kind::BFloat16) { SaveKind::BFloat16 } else { SaveKind::Float32 },
-            companions: model.folder.as_deref(),
-        };
-        save_model(&model, &folder).map_err(|error| file_error(&folder, error))?;
+        write(&folder)?;
         while self.kept.len() > 1 {
             let old = self.kept.remove(0);
             fs::remove_dir_all(&old).map_err(|error| storage(&old, error.to_string()))?;
@@ -92,10 +106,13 @@ fn is_publication(name: &str) -> bool {
         })
 }
 
-/// A trainer whose process has the whole policy, as it computes with it.
+/// A trainer of this process's model.
 pub trait HoldsModel: Trainer {
     fn version(&self) -> PolicyVersion;
+    /// Its weights may be elsewhere.
     fn model(&self) -> &Model;
+    /// Writes the weights it computes with, an adapter in them, as a folder.
+    fn write_model(&mut self, folder: &Path) -> Result<(), TrainerError>;
 }
 
 impl HoldsModel for LocalTrainer {
@@ -105,6 +122,10 @@ impl HoldsModel for LocalTrainer {
 
     fn model(&self) -> &Model {
         Self::model(self)
+    }
+
+    fn write_model(&mut self, folder: &Path) -> Result<(), TrainerError> {
+        Self::write_model(self, folder)
     }
 }
 
@@ -126,7 +147,8 @@ impl<T: HoldsModel> Trainer for FolderTrainer<T> {
     }
 
     fn publish(&mut self) -> Result<WeightHandle, TrainerError> {
-        self.folder.publish(self.inner.version(), self.inner.model())
+        let version = self.inner.version();
+        self.folder.publish_by(version, |folder| self.inner.write_model(folder))
     }
 
     fn save(&mut self, folder: &Path) -> Result<(), TrainerError> {

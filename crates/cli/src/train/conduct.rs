@@ -14,7 +14,7 @@ use scalerl_engine::{
 use scalerl_environment::{Chat, Environments, Surroundings};
 use scalerl_journal::{FleetChange, RunFolder};
 use scalerl_model::folder::Model;
-use scalerl_recipe::{GeneratorChoice, OffPolicy, Recipe, Resolved};
+use scalerl_recipe::{GeneratorChoice, OffPolicy, Recipe, Resolved, Sharding};
 use scalerl_rollout::{Environment, Generator, Trainer};
 use scalerl_task::{Rendered, TaskGrader};
 use scalerl_torch::tch::{Device, Kind, Tensor};
@@ -82,8 +82,8 @@ impl Parts<'_> {
         processes: &mut Processes,
     ) -> Result<AnyTrainer> {
         let (recipe, lead) = (self.recipe, &self.lead);
-        let model = self.policy.load(recipe, Kind::Float, self.device)?;
         let Some(launch) = &lead.ranks else {
+            let model = self.policy.load(recipe, Kind::Float, self.device)?;
             let mut trainer = LocalTrainer::try_new(recipe, model, weight_store.clone())?;
             if recipe.shares_weights() {
                 trainer = trainer.with_shared_weights();
@@ -95,6 +95,7 @@ impl Parts<'_> {
             };
             return Ok(AnyTrainer::Local(Box::new(trainer.with_threads(threads))));
         };
+        let model = self.policy.load_for_rank(recipe, self.device)?;
         if lead.is_starting {
             let threads = threads_each(launch.world + lead.generators as usize);
             processes.start_ranks(launch, self.folder.path(), self.device_name, threads)?;
@@ -120,7 +121,9 @@ impl Parts<'_> {
             let same = trainer.trained().iter().map(Tensor::f_detach);
             return Ok(trainer.with_trained(same.collect::<Result<_, _>>()?)?);
         }
-        if trainer.adapter.is_none() || trainer.device() != device {
+        // A base in parts is nobody's to share.
+        let is_whole = self.lead.ranks.is_none() || self.recipe.cluster.sharding != Sharding::Full;
+        if trainer.adapter.is_none() || trainer.device() != device || !is_whole {
             return self.generator_model(device);
         }
         let copies = trainer.trained().iter().map(Tensor::f_detach_copy);

@@ -13,8 +13,16 @@ use crate::failure::BadInput;
 use crate::recipe::{resolve, resolve_kept};
 
 /// Keys that a resumed run may have otherwise than before.
-const MAY_CHANGE: [&str; 6] =
-    ["budget.", "cluster.", "stopping.", "output.", "track.", "pipeline.generator"];
+const MAY_CHANGE: [&str; 7] = [
+    "budget.",
+    "cluster.",
+    "stopping.",
+    "output.",
+    "track.",
+    "pipeline.generator",
+    // `cluster.sharding` needs it; what is computed again comes out the same.
+    "model.activation_checkpointing",
+];
 
 /// The folder of a run.
 #[derive(Debug)]
@@ -97,8 +105,8 @@ pub(crate) fn resumed_recipe(
             refused.left,
             refused.right
         );
-        let hint = "a resumed run may change [budget], [cluster], [stopping], [output], [track] \
-                    and pipeline.generator only, and optimizer.lr with --from; start a new run for \
+        let hint = "a resumed run may change [budget], [cluster], [stopping], [output], [track], \
+                    pipeline.generator and model.activation_checkpointing only, and optimizer.lr with --from; start a new run for \
                     anything else";
         return Err(BadInput::new(message).hint(hint).into());
     }

@@ -16,15 +16,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use scalerl_files::DOCUMENT;
 use scalerl_journal::AdapterSize;
-use scalerl_model::adapter::{self, Place};
+use scalerl_model::adapter::Place;
 use scalerl_model::config::ModelConfig;
 use scalerl_model::folder::Model;
 use scalerl_model::fresh::{self, Experts, FreshShape, FreshTokens};
 use scalerl_model::memory;
 use scalerl_model::sft::{self, Progress, SftOptions};
 use scalerl_model::train::AdamWConfig;
+use scalerl_model::unloaded::UnloadedModel;
 use scalerl_model::{error::LoadError, hub};
-use scalerl_recipe::{Recipe, WarmUpExamples, Weights};
+use scalerl_recipe::{Recipe, Sharding, WarmUpExamples, Weights};
 use scalerl_task::random::hash;
 use scalerl_task::synthetic::{END, START, Synthetic, THINK_CLOSE, THINK_OPEN};
 use scalerl_torch::tch::{Device, Kind};
@@ -195,19 +196,30 @@ impl Policy {
     /// The model in the given number format, as the recipe trains it: with an adapter its weights are in
     /// the format that layers compute in.
     pub(crate) fn load(&self, recipe: &Recipe, kind: Kind, device: Device) -> Result<Model> {
-        let adapter = adapter_config(recipe);
-        let kind = if adapter.is_some() { compute_kind(recipe, device) } else { kind };
-        let base = match self.random {
-            None => Model::load(&self.folder, kind, device).map_err(|e| bad_model(&e))?,
-            Some(seed) => {
-                let model = Model::random(self.config()?, seed as i64, kind, device);
-                let mut model = model.map_err(|error| bad_model(&error))?;
-                model.folder = Some(self.folder.clone());
-                model
-            }
+        let opened = self.open(recipe, device)?;
+        let kind = if opened.has_adapter() { compute_kind(recipe, device) } else { kind };
+        Ok(opened.load(kind).map_err(|error| bad_model(&error))?)
+    }
+
+    /// The model that trainer ranks start from, read as far as each of them needs it whole.
+    pub(crate) fn load_for_rank(&self, recipe: &Recipe, device: Device) -> Result<UnloadedModel> {
+        match recipe.cluster.sharding {
+            Sharding::Full => self.open(recipe, device),
+            // Before ranks meet: what reads for long keeps nobody waiting.
+            Sharding::Optimizer => Ok(self.load(recipe, Kind::Float, device)?.into()),
+        }
+    }
+
+    /// The model as the recipe trains it, its weights not read.
+    fn open(&self, recipe: &Recipe, device: Device) -> Result<UnloadedModel> {
+        let bad = |error: LoadError| bad_model(&error);
+        let mut opened = match self.random {
+            None => UnloadedModel::open(&self.folder, device).map_err(bad)?,
+            Some(seed) => UnloadedModel::random(self.config()?, seed as i64, device),
         };
-        let model = adapter::start(base, self.adapter.as_deref(), adapter, recipe.seed);
-        Ok(model.map_err(|error| bad_model(&error))?)
+        opened.folder = Some(self.folder.clone());
+        let adapter = adapter_config(recipe);
+        Ok(opened.adapted(self.adapter.as_deref(), adapter, recipe.seed).map_err(bad)?)
     }
 }
 

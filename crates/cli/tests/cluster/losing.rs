@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use scalerl_journal::What;
 
 use crate::bench::{events, reading};
+use crate::ranks::FULL;
 use crate::run::{Alive, PATIENCE, pid_of, resume_and_audit, signal, until_all_have_ended};
 use crate::server::Redis;
 
@@ -14,9 +15,9 @@ use crate::server::Redis;
 const DEADLINE: Duration = Duration::from_secs(20 + 60);
 const ALL: [&str; 2] = ["cluster.trainers=2", "cluster.generators=2"];
 
-fn lose_rank(run: &str, how: Signal) {
+fn lose_rank(run: &str, how: Signal, scheme: &[&str]) {
     let Some(redis) = Redis::start() else { return };
-    let mut alive = Alive::endless(run, &redis, &ALL);
+    let mut alive = Alive::endless(run, &redis, &[&ALL[..], scheme].concat());
     alive.until_healthy(&["trainer-0", "trainer-1", "generator-0", "generator-1"]);
     alive.go_on(6);
     let rank = pid_of(run, "trainer-1").unwrap();
@@ -36,12 +37,22 @@ fn lose_rank(run: &str, how: Signal) {
 
 #[test]
 fn a_killed_trainer_rank_ends_the_run_and_resuming_loses_nothing() {
-    lose_rank("rank-killed", Signal::KILL);
+    lose_rank("rank-killed", Signal::KILL, &[]);
+}
+
+#[test]
+fn a_killed_rank_of_weights_in_parts_ends_the_run_and_resuming_loses_nothing() {
+    lose_rank("rank-in-parts-killed", Signal::KILL, &FULL);
+}
+
+#[test]
+fn a_frozen_rank_of_weights_in_parts_ends_the_run_at_its_deadline() {
+    lose_rank("rank-in-parts-frozen", Signal::STOP, &FULL);
 }
 
 #[test]
 fn a_frozen_trainer_rank_ends_the_run_at_its_deadline() {
-    lose_rank("rank-frozen", Signal::STOP);
+    lose_rank("rank-frozen", Signal::STOP, &[]);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Trainer ranks without Redis: the losses of one, two and three, and a run that goes on with another
-//! number of them.
+//! Trainer ranks without Redis: the losses of one, two and three in both schemes, and a run that goes on
+//! with another number of them and in another scheme.
 
 use scalerl_journal::{Reading, What};
 
@@ -7,6 +7,10 @@ use crate::bench::{audit, events, finish, reading, resume, scalerl, succeed, tra
 
 /// Sums of 32-bit numbers in another order. Later steps may draw other tokens.
 const ROUNDING: f64 = 1e-4;
+
+/// Weights and gradients in parts too.
+pub(crate) const FULL: [&str; 2] =
+    ["cluster.sharding=\"full\"", "model.activation_checkpointing=true"];
 
 fn numbers(reading: &Reading) -> Vec<(f64, f64)> {
     let step = |what: &What| match what {
@@ -25,17 +29,18 @@ fn one_two_and_three_ranks_have_the_same_losses() {
         "objective.off_policy.steps_behind=0",
         "budget.steps=2",
     ];
-    let of = |ranks: u32| {
-        let (run, trainers) = (format!("losses-{ranks}"), format!("cluster.trainers={ranks}"));
-        let set = [&small[..], &[trainers.as_str()]].concat();
+    let of = |ranks: u32, scheme: &[&str]| {
+        let run = format!("losses-{ranks}-{}", scheme.len());
+        let trainers = format!("cluster.trainers={ranks}");
+        let set = [&small[..], &[trainers.as_str()], scheme].concat();
         let reading = finish(&run, train("scalerl", &run, &set));
         audit(&reading, 0);
         numbers(&reading)
     };
-    let one = of(1);
-    for ranks in [2, 3] {
-        let several = of(ranks);
-        println!("{ranks} ranks: {several:?}, one: {one:?}");
+    let one = of(1, &[]);
+    for (ranks, scheme) in [(2, &[][..]), (3, &[]), (2, &FULL), (3, &FULL)] {
+        let several = of(ranks, scheme);
+        println!("{ranks} ranks, {scheme:?}: {several:?}, one: {one:?}");
         // The second step's tokens come from weights that differ in the last bits.
         let (loss, norm) = (several[0].0 - one[0].0, several[0].1 - one[0].1);
         assert!(loss.abs() <= ROUNDING * one[0].0.abs().max(1e-3), "{several:?} {one:?}");
@@ -55,20 +60,22 @@ fn a_run_of_three_ranks_goes_on_with_two_with_one_and_with_three() {
         "cluster.trainers=3",
         "budget.steps=2",
     ];
-    finish(run, train("scalerl", run, &small));
+    finish(run, train("scalerl", run, &[&small[..], &FULL].concat()));
     let status = succeed(scalerl(&["status", run])).out;
     for name in ["trainer-0", "trainer-1", "trainer-2"] {
         assert!(status.contains(name), "{status}");
     }
-    for (ranks, steps) in [(2, 4), (1, 6), (3, 8)] {
+    let optimizer = ["cluster.sharding=\"optimizer\""];
+    for (ranks, steps, scheme) in [(2, 4, &optimizer[..]), (1, 6, &[]), (3, 8, &FULL), (2, 10, &[])]
+    {
         let (trainers, budget) =
             (format!("cluster.trainers={ranks}"), format!("budget.steps={steps}"));
-        succeed(resume(run, &[&trainers, &budget]));
+        succeed(resume(run, &[&[trainers.as_str(), &budget][..], scheme].concat()));
         assert_eq!(reading(run).summary().version.0, steps);
     }
     let reading = reading(run);
     let places = audit(&reading, 8);
     crate::bench::assert_none_skipped(&places, crate::run::PROMPTS);
     let resumed = events(&reading).filter(|what| matches!(what, What::Resumed { .. })).count();
-    assert_eq!(resumed, 3);
+    assert_eq!(resumed, 4);
 }

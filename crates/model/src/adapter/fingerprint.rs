@@ -10,31 +10,47 @@ use sha2::{Digest as _, Sha256};
 use tch::{Kind, TchError, Tensor};
 
 use crate::folder::Model;
+use crate::layout::Parameter;
 
 /// Numbers looked at together: 128 MiB in 64 bits.
 const STRETCH: i64 = 1 << 24;
 /// Weights of places repeat after this many, a prime below 2¹⁶.
 const PLACES: i64 = 65_521;
 
+/// A fingerprint in the making: weights are added in the order of their layout.
+#[derive(Default)]
+pub(crate) struct Fingerprint(Sha256);
+
+impl Fingerprint {
+    pub(crate) fn add(&mut self, known: &Parameter, weight: &Tensor) -> Result<(), TchError> {
+        let _guard = tch::no_grad_guard();
+        self.0.update(known.name.as_bytes());
+        for size in &known.shape {
+            self.0.update(size.to_le_bytes());
+        }
+        for sum in sums(weight)? {
+            self.0.update(sum.to_le_bytes());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn letters(self) -> String {
+        let mut letters = String::with_capacity(16);
+        for byte in self.0.finalize().iter().take(8) {
+            // Writing to a string cannot fail.
+            let _ = write!(letters, "{byte:02x}");
+        }
+        letters
+    }
+}
+
 /// Sixteen letters that differ where a base's weights, or their names or shapes, differ.
 pub fn fingerprint(model: &Model) -> Result<String, TchError> {
-    let _guard = tch::no_grad_guard();
-    let mut hash = Sha256::new();
+    let mut all = Fingerprint::default();
     for (known, tensor) in model.layout.iter().zip(&model.parameters) {
-        hash.update(known.name.as_bytes());
-        for size in &known.shape {
-            hash.update(size.to_le_bytes());
-        }
-        for sum in sums(tensor)? {
-            hash.update(sum.to_le_bytes());
-        }
+        all.add(known, tensor)?;
     }
-    let mut letters = String::with_capacity(16);
-    for byte in hash.finalize().iter().take(8) {
-        // Writing to a string cannot fail.
-        let _ = write!(letters, "{byte:02x}");
-    }
-    Ok(letters)
+    Ok(all.letters())
 }
 
 fn sums(tensor: &Tensor) -> Result<[i64; 2], TchError> {

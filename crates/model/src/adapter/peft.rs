@@ -187,22 +187,23 @@ impl Adapter {
 
     /// Reads an adapter for this base, which stays as it is.
     pub fn load(folder: &Path, base: &Model) -> Result<Self, LoadError> {
-        Self::check(folder, &base.config)?;
-        let (config, targets, layout) = Self::layout_of(read_config(folder)?, &base.config)?;
+        let adapter = Self::read(folder, &base.config, base.device())?;
+        adapter.check_base_of(base)?;
+        Ok(adapter)
+    }
+
+    /// Reads an adapter for a base that is yet to be looked at.
+    pub(crate) fn read(
+        folder: &Path,
+        model: &ModelConfig,
+        device: Device,
+    ) -> Result<Self, LoadError> {
+        Self::check(folder, model)?;
+        let (config, targets, layout) = Self::layout_of(read_config(folder)?, model)?;
         let path = folder.join(WEIGHTS);
-        let files = WeightFiles::open_one(&path)?;
-        let parameters = files.read(&layout, tch::Kind::Float, base.device())?;
-        let adapter = Self::made(config, layout, parameters, targets, false);
-        if let Some(theirs) = read_about(&path)?.remove(BASE) {
-            let ours = adapter.fingerprint_of(base)?;
-            if theirs != ours {
-                let path = folder.display();
-                let problem = format!(
-                    "{path} was trained on weights of fingerprint {theirs}, these have {ours}"
-                );
-                return Err(AdapterError::OtherBase { problem }.into());
-            }
-        }
+        let parameters = WeightFiles::open_one(&path)?.read(&layout, tch::Kind::Float, device)?;
+        let mut adapter = Self::made(config, layout, parameters, targets, false);
+        adapter.claim = read_about(&path)?.remove(BASE).map(|base| (path, base));
         Ok(adapter)
     }
 }

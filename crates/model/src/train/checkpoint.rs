@@ -2,19 +2,23 @@
 //! caller's notes.
 //!
 //! ```text
-//! FOLDER/step-00000040/  learner.safetensors   masters, moments, step counts
-//!                        notes.json            whatever the caller needs to go on
-//!                        checkpoint.json       step, and size and SHA-256 of each file
+//! FOLDER/step-00000040/  learner.safetensors                 one process: masters, moments, step counts
+//!                        learner-00001-of-00003.safetensors  ranks: what each of them has of it
+//!                        notes.json                          whatever the caller needs to go on
+//!                        checkpoint.json                     step, and size and SHA-256 of each file
 //! ```
 //! A checkpoint appears by a rename, so it is there whole or not at all; its sums catch what
 //! happens to a disk afterwards. A learner restored from one goes on bit for bit on the CPU.
 //!
-//! Any number of ranks writes and reads the same files (`checkpoint/ranks.rs`).
+//! What any number of ranks wrote, in either scheme, any number of either reads (`checkpoint/saved.rs`),
+//! and so does one process. Saving is three steps that know nothing of each other: a snapshot of what a
+//! rank has, its file, and the rename (`checkpoint/ranks.rs`).
 
 mod ranks;
+mod saved;
+mod snapshot;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -23,18 +27,28 @@ use scalerl_files::{DOCUMENT, TABLE};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use tch::{Kind, TchError, Tensor};
+use tch::{TchError, Tensor};
+use tempfile::TempDir;
 use thiserror::Error;
 
 use super::learner::Learner;
-use super::shard::RankError;
+use super::ranks::RankError;
 use crate::error::LoadError;
 use crate::save::replace_folder;
-use crate::tensor_file::{read_tensors, write_tensors};
+use crate::tensor_file::write_tensors;
+use crate::tensor_writer::FileSum;
+pub use ranks::{RestorePlan, restore_together, save_together};
+use saved::Saved;
 
 const MANIFEST: &str = "checkpoint.json";
 const NOTES: &str = "notes.json";
 const TENSORS: &str = "learner.safetensors";
+/// Of one file with everything, and of a file a rank.
+const FORMATS: [u32; 2] = [1, 2];
+/// What a learner keeps for each number that it trains, by the name it has in the files.
+const SECTIONS: [&str; 3] = ["master", "first", "second"];
+/// What it keeps for each parameter.
+const STEPS: &str = "steps";
 
 /// Why a checkpoint cannot be written or used.
 #[derive(Debug, Error)]
@@ -45,6 +59,12 @@ pub enum CheckpointError {
     Damaged { path: PathBuf, file: String, problem: String },
     #[error("checkpoint {} belongs to another model: {problem}", path.display())]
     OtherModel { path: PathBuf, problem: String },
+    /// Ranks that write what they have need one place for it.
+    #[error("this rank does not find {}", path.display())]
+    NotShared { path: PathBuf },
+    /// Rank 0 tells what happened elsewhere.
+    #[error("trainer rank {rank}: {problem}")]
+    OtherRank { rank: usize, problem: String },
     #[error(transparent)]
     File(#[from] LoadError),
     #[error(transparent)]
@@ -59,17 +79,14 @@ impl CheckpointError {
         match self {
             Self::Damaged { .. } => "remove that folder: the run then goes on from the one before",
             Self::OtherModel { .. } => "resume with the model the run was started with",
+            Self::NotShared { .. } | Self::OtherRank { .. } => {
+                "put the run's folder on storage that all trainer ranks share, under one path"
+            }
             Self::File(error) => error.hint(),
             Self::Ranks(RankError::Collective(error)) => error.hint(),
             Self::Torch(_) | Self::Ranks(_) => "check the free memory",
         }
     }
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct FileSum {
-    bytes: u64,
-    sha256: String,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -87,18 +104,21 @@ pub fn folder_name(step: u64) -> String {
     format!("step-{step:08}")
 }
 
-pub use ranks::{RestorePlan, restore_together, save_together};
-
 /// Writes a checkpoint of the learner into `folder` and returns its path.
 pub fn save(learner: &Learner, notes: &Value, folder: &Path) -> Result<PathBuf, CheckpointError> {
     let step = learner.steps_taken;
-    let about = About { step, base: base(learner)?, notes };
-    write_folder(&about, folder, |path| Ok(write_tensors(path, &named(learner)?)?))
+    let about = About { step, format: FORMATS[0], base: base(learner)?, notes };
+    let work = draft(folder)?;
+    let path = work.path().join(TENSORS);
+    write_tensors(&path, &named(learner)?)?;
+    let files = BTreeMap::from([(TENSORS.to_owned(), sum(&path)?)]);
+    commit(work, &about, files, folder)
 }
 
 /// What a checkpoint says beside its tensors.
 struct About<'a> {
     step: u64,
+    format: u32,
     base: Option<String>,
     notes: &'a Value,
 }
@@ -123,23 +143,27 @@ fn check_base(learner: &Learner, manifest: &Manifest, path: &Path) -> Result<(),
     Err(CheckpointError::OtherModel { path: path.to_path_buf(), problem })
 }
 
-/// Writes the folder around the file of tensors, which `write_state` writes.
-fn write_folder(
-    about: &About,
-    folder: &Path,
-    write_state: impl FnOnce(&Path) -> Result<(), CheckpointError>,
-) -> Result<PathBuf, CheckpointError> {
+/// A folder under another name, removed where it does not become a checkpoint.
+fn draft(folder: &Path) -> Result<TempDir, LoadError> {
     std::fs::create_dir_all(folder).map_err(LoadError::io(folder))?;
-    let work = tempfile::Builder::new().prefix(".saving-").tempdir_in(folder);
-    let work = work.map_err(LoadError::io(folder))?;
-    write_state(&work.path().join(TENSORS))?;
+    // As readable as any other folder: ranks may be other users' processes.
+    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    let work =
+        tempfile::Builder::new().prefix(".saving-").permissions(permissions).tempdir_in(folder);
+    work.map_err(LoadError::io(folder))
+}
+
+/// Makes a checkpoint of a draft that has its files of tensors.
+fn commit(
+    work: TempDir,
+    about: &About,
+    mut files: BTreeMap<String, FileSum>,
+    folder: &Path,
+) -> Result<PathBuf, CheckpointError> {
     write(&work.path().join(NOTES), &format!("{:#}\n", about.notes))?;
-    let mut files = BTreeMap::new();
-    for name in [TENSORS, NOTES] {
-        files.insert(name.to_owned(), sum(&work.path().join(name))?);
-    }
-    let (step, base) = (about.step, about.base.clone());
-    let manifest = Manifest { format: 1, step, base, files };
+    files.insert(NOTES.to_owned(), sum(&work.path().join(NOTES))?);
+    let (format, step, base) = (about.format, about.step, about.base.clone());
+    let manifest = Manifest { format, step, base, files };
     let text = serde_json::to_string_pretty(&manifest).expect("plain data becomes JSON");
     write(&work.path().join(MANIFEST), &text)?;
     let target = folder.join(folder_name(step));
@@ -179,12 +203,7 @@ fn sum(path: &Path) -> Result<FileSum, LoadError> {
         hash.update(&buffer[..count]);
         bytes += count as u64;
     }
-    let mut sha256 = String::with_capacity(64);
-    for byte in hash.finalize() {
-        // Writing to a string cannot fail.
-        let _ = write!(sha256, "{byte:02x}");
-    }
-    Ok(FileSum { bytes, sha256 })
+    Ok(FileSum::of(bytes, hash))
 }
 
 /// Checkpoints in a folder, oldest first. What is half written has another name.
@@ -216,33 +235,30 @@ pub fn prune(folder: &Path, keep: usize) -> Result<(), LoadError> {
 
 /// Puts a learner into the state of a checkpoint and returns the caller's notes.
 pub fn restore(learner: &mut Learner, path: &Path) -> Result<Value, CheckpointError> {
-    let manifest = checked(path)?;
-    check_base(learner, &manifest, path)?;
-    let tensors = read_tensors(&path.join(TENSORS))?;
-    let targets = named(learner)?;
-    let other = |problem: String| CheckpointError::OtherModel { path: path.to_path_buf(), problem };
-    if tensors.len() != targets.len() {
-        let problem = format!("{} tensors, {} expected", tensors.len(), targets.len());
-        return Err(other(problem));
-    }
-    let by_name: BTreeMap<&str, &Tensor> =
-        tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-    for (name, target) in &targets {
-        let source = by_name.get(name.as_str());
-        let source = source.ok_or_else(|| other(format!("`{name}` is missing")))?;
-        // Moments may be kept in other numbers than before.
-        let is_kind = matches!(source.kind(), Kind::Float | Kind::BFloat16);
-        if source.size() != target.size() || !is_kind {
-            return Err(other(format!("`{name}` has shape {:?}", source.size())));
+    let saved = Saved::open(path, learner.model.trained_layout())?;
+    check_base(learner, &saved.manifest, path)?;
+    (0..saved.manifest.files.len()).try_for_each(|file| saved.check_sum(file))?;
+    let notes = read_notes(path)?;
+    let _guard = tch::no_grad_guard();
+    for (section, list) in SECTIONS.into_iter().zip(learner.sections()) {
+        for (known, target) in learner.model.trained_layout().iter().zip(list) {
+            let flat = target.f_detach()?.f_view(-1)?;
+            saved.read((section, &known.name), 0, &flat)?;
         }
     }
-    for (name, target) in targets {
-        let mut target = target;
-        tch::no_grad(|| target.f_copy_(by_name[name.as_str()]))?;
+    for steps in &learner.optimizer.steps {
+        let _ = steps.shallow_clone().f_fill_(f64::from(saved.counted))?;
     }
     learner.renew_computed()?;
-    learner.steps_taken = manifest.step;
-    read_notes(path)
+    learner.steps_taken = saved.manifest.step;
+    Ok(notes)
+}
+
+impl Learner {
+    /// What [`SECTIONS`] names, one tensor a parameter or a row's own part.
+    fn sections(&self) -> [&[Tensor]; 3] {
+        [&self.masters, &self.optimizer.first, &self.optimizer.second]
+    }
 }
 
 fn read_notes(path: &Path) -> Result<Value, CheckpointError> {
@@ -253,29 +269,19 @@ fn read_notes(path: &Path) -> Result<Value, CheckpointError> {
     Ok(notes?)
 }
 
-/// Reads the manifest and compares every file with its sum.
-fn checked(path: &Path) -> Result<Manifest, CheckpointError> {
-    let damaged = |file: &str, problem: String| CheckpointError::Damaged {
-        path: path.to_path_buf(),
-        file: file.to_owned(),
-        problem,
-    };
+/// Reads the manifest; its files are not looked at.
+fn read_manifest(path: &Path) -> Result<Manifest, CheckpointError> {
+    let damaged = |problem: String| damaged(path, MANIFEST, problem);
     let text = scalerl_files::read_to_string(&path.join(MANIFEST), DOCUMENT)
-        .map_err(|error| damaged(MANIFEST, error.to_string()))?;
+        .map_err(|error| damaged(error.to_string()))?;
     let manifest: Manifest =
-        serde_json::from_str(&text).map_err(|error| damaged(MANIFEST, error.to_string()))?;
-    if manifest.format != 1 {
-        return Err(damaged(MANIFEST, format!("format {} is not known", manifest.format)));
-    }
-    for (name, expected) in &manifest.files {
-        let found = sum(&path.join(name)).map_err(|error| damaged(name, error.to_string()))?;
-        if found.bytes != expected.bytes {
-            let problem = format!("{} bytes, {} were written", found.bytes, expected.bytes);
-            return Err(damaged(name, problem));
-        }
-        if found.sha256 != expected.sha256 {
-            return Err(damaged(name, "its SHA-256 has changed".to_owned()));
-        }
+        serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
+    if !FORMATS.contains(&manifest.format) {
+        return Err(damaged(format!("format {} is not known", manifest.format)));
     }
     Ok(manifest)
+}
+
+fn damaged(path: &Path, file: &str, problem: String) -> CheckpointError {
+    CheckpointError::Damaged { path: path.to_path_buf(), file: file.to_owned(), problem }
 }

@@ -19,11 +19,12 @@ use thiserror::Error;
 
 use super::adamw::{AdamW, AdamWConfig, KeptIn};
 use super::batch::TrainingBatch;
-use super::shard::{RankError, Shard};
+use super::ranks::RankError;
+use super::shard::{Direction, HeadGradient, PassKind, Shard, Units, residing};
 use crate::error::LoadError;
 use crate::folder::Model;
 use crate::head::{Head, HeadOptions, TokenGradients, TokenScores};
-use crate::network::{Activations, ExpertLoad, ForwardPass};
+use crate::network::{Activations, ExpertLoad, ForwardPass, Part, Residence as _};
 use crate::save::SaveKind;
 use scalerl_torch::collective::CollectiveError;
 use scalerl_torch::shim;
@@ -124,15 +125,33 @@ pub struct Pending {
     pub scores: TokenScores,
 }
 
+/// Where the head's gradient is added up.
+enum HeadSum {
+    /// With its place among the gradients.
+    Running(usize, Tensor),
+    Row(HeadGradient),
+}
+
+impl HeadSum {
+    fn grad_vd(&mut self) -> &mut Tensor {
+        match self {
+            Self::Running(_, sum) => sum,
+            Self::Row(row) => &mut row.grad_vd,
+        }
+    }
+}
+
 /// A model that learns.
 pub struct Learner {
     /// What the network computes with.
     pub model: Model,
-    /// One a parameter, or the rank's part of the row where the memory is shared out.
+    /// One a parameter, or the rank's part of each row where the memory is shared out.
     pub(crate) masters: Vec<Tensor>,
     pub(crate) optimizer: AdamW,
     pub(crate) steps_taken: u64,
-    pub(super) shard: Option<Shard>,
+    pub(crate) shard: Option<Shard>,
+    /// Where the model's weights are in parts, too.
+    pub(super) units: Option<Units>,
     pub(super) grads: Vec<Option<Tensor>>,
     /// Place of the matrix that the head multiplies with; `None` where it is frozen.
     head_place: Option<usize>,
@@ -158,13 +177,13 @@ impl Learner {
             let rounded = masters.iter().map(|master| master.f_to_kind(Kind::BFloat16));
             model.with_trained(rounded.collect::<Result<_, _>>()?)?
         };
-        Self::over(model, masters, None, options)
+        Self::over(model, masters, (None, None), options)
     }
 
     pub(super) fn over(
         model: Model,
         masters: Vec<Tensor>,
-        mut shard: Option<Shard>,
+        (shard, units): (Option<Shard>, Option<Units>),
         options: LearnerOptions,
     ) -> Result<Self, TchError> {
         for parameter in model.trained() {
@@ -174,8 +193,8 @@ impl Learner {
         let head_place = model.trained_layout().iter().position(|known| known.name == head);
         Ok(Self {
             optimizer: AdamW::new(&masters, options.optimizer)?,
-            grads: match &mut shard {
-                Some(shard) => shard.fresh_gradients()?,
+            grads: match &shard {
+                Some(shard) => shard.gradients(&masters)?,
                 None => masters.iter().map(|_| None).collect(),
             },
             head_place,
@@ -184,6 +203,7 @@ impl Learner {
             is_renewed_elsewhere: false,
             stopwatch: None,
             shard,
+            units,
             masters,
             model,
             options,
@@ -223,8 +243,11 @@ impl Learner {
     /// Forgets the gradients summed since the last step: for callers that give a step up halfway.
     pub fn discard_gradients(&mut self) -> Result<(), TchError> {
         self.loads.clear();
-        match &mut self.shard {
-            Some(shard) => self.grads = shard.fresh_gradients()?,
+        if let Some(units) = &mut self.units {
+            units.forget()?;
+        }
+        match &self.shard {
+            Some(shard) => shard.zero(&mut self.grads)?,
             None => self.grads.iter_mut().for_each(|grad| *grad = None),
         }
         // A backward pass that failed may have left gradients with the leaves.
@@ -233,19 +256,31 @@ impl Learner {
 
     /// Log-probs and entropies only.
     pub fn score(&self, batch: &TrainingBatch) -> Result<TokenScores, TchError> {
+        assert!(self.units.is_none(), "the weights are in parts");
         self.model.score(batch, self.options.head)
     }
 
     /// Log-probs and entropies, ready to go back.
-    pub fn forward(&self, batch: &TrainingBatch) -> Result<Pending, TchError> {
+    pub fn forward(&mut self, batch: &TrainingBatch) -> Result<Pending, RankError> {
+        let forward = self.try_forward(batch);
+        self.see_through(forward)
+    }
+
+    fn try_forward(&mut self, batch: &TrainingBatch) -> Result<Pending, RankError> {
         let (pass, hidden_md) = self.hidden(batch)?;
         let scores = self.head()?.score(&hidden_md, &batch.targets)?;
         Ok(Pending { pass, hidden_md, scores })
     }
 
-    fn hidden(&self, batch: &TrainingBatch) -> Result<(ForwardPass, Tensor), TchError> {
-        let pass = self.model.network.forward(&batch.packed, self.options.activations)?;
+    /// What the head is given; its weights are there from here on.
+    fn hidden(&mut self, batch: &TrainingBatch) -> Result<(ForwardPass, Tensor), RankError> {
+        self.begin(PassKind::Training)?;
+        let (network, activations) = (&self.model.network, self.options.activations);
+        let mut weights =
+            residing(&mut self.units, &self.shard, &mut self.grads, Direction::Forward);
+        let pass = network.forward_with(&batch.packed, activations, &mut weights)?;
         let hidden_md = pass.hidden_nd.f_detach()?.f_index_select(0, &batch.rows)?;
+        weights.enter(Part::Head)?;
         Ok((pass, hidden_md))
     }
 
@@ -255,16 +290,24 @@ impl Learner {
         pending: Pending,
         batch: &TrainingBatch,
         gradients: &TokenGradients,
-    ) -> Result<(), TchError> {
-        let mut grad_vd = self.head_gradient()?;
-        let d_hidden = self.head()?.backward(
-            &pending.hidden_md,
-            &batch.targets,
-            &pending.scores,
-            gradients,
-            grad_vd.as_mut(),
-        )?;
-        self.finish(pending.pass, batch, grad_vd, &d_hidden)
+    ) -> Result<(), RankError> {
+        let went = self.try_backward(pending, batch, gradients);
+        self.see_through(went)
+    }
+
+    fn try_backward(
+        &mut self,
+        Pending { pass, hidden_md, scores }: Pending,
+        batch: &TrainingBatch,
+        gradients: &TokenGradients,
+    ) -> Result<(), RankError> {
+        let mut gradient = self.head_gradient()?;
+        let grad_vd = gradient.as_mut().map(HeadSum::grad_vd);
+        let head = self.head()?;
+        let d_hidden = head.backward(&hidden_md, &batch.targets, &scores, gradients, grad_vd)?;
+        drop((head, hidden_md));
+        self.leave_head(gradient)?;
+        self.finish(pass, batch, &d_hidden)
     }
 
     /// Forward and backward in one, for losses that are sums over tokens: the head's products are
@@ -273,19 +316,27 @@ impl Learner {
         &mut self,
         batch: &TrainingBatch,
         gradient_of: impl FnMut(Range<i64>, &TokenScores) -> Result<TokenGradients, TchError>,
-    ) -> Result<TokenScores, TchError> {
+    ) -> Result<TokenScores, RankError> {
+        let scores = self.try_accumulate(batch, gradient_of);
+        self.see_through(scores)
+    }
+
+    fn try_accumulate(
+        &mut self,
+        batch: &TrainingBatch,
+        gradient_of: impl FnMut(Range<i64>, &TokenScores) -> Result<TokenGradients, TchError>,
+    ) -> Result<TokenScores, RankError> {
         let (pass, hidden_md) = self.hidden(batch)?;
         self.lap("forward")?;
-        let mut grad_vd = self.head_gradient()?;
-        let (scores, d_hidden) = self.head()?.score_and_backward(
-            &hidden_md,
-            &batch.targets,
-            grad_vd.as_mut(),
-            gradient_of,
-        )?;
-        drop(hidden_md);
+        let mut gradient = self.head_gradient()?;
+        let grad_vd = gradient.as_mut().map(HeadSum::grad_vd);
+        let head = self.head()?;
+        let (scores, d_hidden) =
+            head.score_and_backward(&hidden_md, &batch.targets, grad_vd, gradient_of)?;
+        drop((head, hidden_md));
+        self.leave_head(gradient)?;
         self.lap("head")?;
-        self.finish(pass, batch, grad_vd, &d_hidden)?;
+        self.finish(pass, batch, &d_hidden)?;
         Ok(scores)
     }
 
@@ -296,9 +347,13 @@ impl Learner {
         weights_m: &Tensor,
     ) -> Result<TokenScores, TchError> {
         let slope = weights_m.f_neg()?;
-        self.accumulate(batch, |range, _| {
+        let scores = self.accumulate(batch, |range, _| {
             let logprob = slope.f_narrow(0, range.start, range.end - range.start)?;
             Ok(TokenGradients { logprob, entropy: None })
+        });
+        scores.map_err(|error| match error {
+            RankError::Torch(error) => error,
+            RankError::Collective(error) => TchError::Torch(error.to_string()),
         })
     }
 
@@ -311,25 +366,39 @@ impl Learner {
         self.stopwatch.as_mut().map_or(Ok(()), |watch| watch.lap(part))
     }
 
-    /// The head's running gradient, taken out so that it can be added to in place.
-    fn head_gradient(&mut self) -> Result<Option<Tensor>, TchError> {
-        let Some(place) = self.head_place else { return Ok(None) };
-        match self.grads[place].take() {
-            Some(grad) => Ok(Some(grad)),
-            None => self.masters[place].f_zeros_like().map(Some),
+    /// Where the head's gradient is added up in place: the running sum, taken out, or where weights are
+    /// in parts a row of its own.
+    fn head_gradient(&mut self) -> Result<Option<HeadSum>, TchError> {
+        if let Some(units) = &mut self.units {
+            return Ok(units.head_gradient()?.map(HeadSum::Row));
         }
+        let Some(place) = self.head_place else { return Ok(None) };
+        let sum = match self.grads[place].take() {
+            Some(sum) => sum,
+            None => self.masters[place].f_zeros_like()?,
+        };
+        Ok(Some(HeadSum::Running(place, sum)))
+    }
+
+    /// The head has computed.
+    fn leave_head(&mut self, gradient: Option<HeadSum>) -> Result<(), RankError> {
+        let row = match gradient {
+            Some(HeadSum::Running(place, sum)) => {
+                self.grads[place] = Some(sum);
+                None
+            }
+            Some(HeadSum::Row(row)) => Some(row),
+            None => None,
+        };
+        residing(&mut self.units, &self.shard, &mut self.grads, Direction::Backward).leave_head(row)
     }
 
     fn finish(
         &mut self,
         mut pass: ForwardPass,
         batch: &TrainingBatch,
-        grad_vd: Option<Tensor>,
         d_hidden_md: &Tensor,
-    ) -> Result<(), TchError> {
-        if let Some(place) = self.head_place {
-            self.grads[place] = grad_vd;
-        }
+    ) -> Result<(), RankError> {
         self.loads.append(&mut pass.loads);
         let is_whole = batch.scored() as i64 == batch.packed.len();
         let d_hidden_nd = if is_whole {
@@ -337,9 +406,17 @@ impl Learner {
         } else {
             pass.hidden_nd.f_zeros_like()?.f_detach()?.f_index_copy_(0, &batch.rows, d_hidden_md)?
         };
-        self.model.network.backward(pass, &batch.packed, &d_hidden_nd)?;
+        let mut weights =
+            residing(&mut self.units, &self.shard, &mut self.grads, Direction::Backward);
+        self.model.network.backward_with(pass, &batch.packed, &d_hidden_nd, &mut weights)?;
+        weights.end()?;
         let stays = self.sums_in_bf16();
-        for (leaf, sum) in self.model.trained().iter().zip(&mut self.grads) {
+        // A unit's own gradients have left with it.
+        let leaves = match &self.units {
+            Some(units) if units.is_trained() => &[],
+            _ => self.model.trained(),
+        };
+        for (leaf, sum) in leaves.iter().zip(&mut self.grads) {
             if stays && sum.is_none() {
                 continue;
             }
@@ -355,7 +432,7 @@ impl Learner {
                 None => *sum = Some(grad),
             }
         }
-        self.lap("backward")
+        Ok(self.lap("backward")?)
     }
 
     /// Takes one optimizer step with the gradients summed so far, and forgets them.
@@ -423,7 +500,7 @@ impl Learner {
             .collect()
     }
 
-    pub(super) fn name_the_first_not_finite(
+    fn name_the_first_not_finite(
         &self,
         step: u64,
         grads: &[Tensor],

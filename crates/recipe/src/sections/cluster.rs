@@ -1,7 +1,7 @@
 //! `[cluster]`: the run as several processes. Read by `crates/cli`.
 
 use crate::{
-    declare::{declare, section},
+    declare::{choice, declare, section},
     sections::{LONGEST_S, MOST_AT_ONCE},
     setting::Rule,
 };
@@ -11,6 +11,8 @@ section! {
     pub struct Cluster {
         /// Processes that train together, data parallel.
         trainers: u32 = 1, Rule::Between(1.0, MOST_AT_ONCE);
+        /// What trainers share out among them, so that each holds a part.
+        sharding: Sharding = Sharding::default();
         /// Processes that generate; 0 generates in the (first) trainer's own.
         generators: u32 = 0, Rule::Between(0.0, MOST_AT_ONCE);
         /// Address of the Redis server that carries requests and completions: redis://HOST:PORT, or
@@ -29,6 +31,19 @@ section! {
         dead_s: f64 = 20.0, Rule::AboveUpTo(0.0, LONGEST_S);
         /// Seconds that trainer ranks wait for the slowest in one operation of a step.
         rank_deadline_s: f64 = 300.0, Rule::Between(1.0, LONGEST_S);
+    }
+}
+
+choice! {
+    /// What trainers share out among them, so that each holds a part.
+    pub enum Sharding {
+        /// Masters and moments; every trainer has all weights and its own sums of gradients. Least
+        /// traffic. Source: ZeRO stage 1 (arXiv 1910.02054).
+        "optimizer" Optimizer,
+        /// Weights and gradients too, layer by layer: a layer is whole only while it computes. Least
+        /// memory; needs `model.activation_checkpointing`. Source: ZeRO stage 3, FSDP
+        /// (arXiv 2304.11277).
+        "full" Full,
     }
 }
 

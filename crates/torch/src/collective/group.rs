@@ -14,6 +14,10 @@ use super::{CollectiveError, milliseconds, timed};
 use crate::device;
 use crate::shim::{Handle, handle, handles};
 
+mod underway;
+
+pub use underway::Underway;
+
 unsafe extern "C" {
     fn scalerl_group_new(
         store: *mut c_void,
@@ -166,9 +170,11 @@ impl ProcessGroup {
     }
 
     fn run(&self, what: &str, call: impl FnOnce(i64) -> c_int) -> Result<(), CollectiveError> {
-        let act =
-            || format!("{what} in group `{}` as rank {} of {}", self.name, self.rank, self.size);
-        timed(act, self.timeout, || call(milliseconds(self.timeout)))
+        timed(|| self.act(what), self.timeout, || call(milliseconds(self.timeout)))
+    }
+
+    fn act(&self, what: &str) -> String {
+        format!("{what} in group `{}` as rank {} of {}", self.name, self.rank, self.size)
     }
 
     /// Everybody's tensors become those of `root`: over Gloo by the time this returns, over NCCL in the
@@ -305,92 +311,4 @@ impl Drop for Raw {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SOON: Duration = Duration::from_secs(10);
-
-    /// Runs `act` as every rank of a group, each on a thread; returns what each said.
-    fn ranks<T: Send + 'static>(size: usize, act: fn(ProcessGroup) -> T) -> Vec<T> {
-        let server = Store::listen("127.0.0.1", 0, None, SOON).unwrap();
-        let port = server.server().port();
-        let threads: Vec<_> = (0..size)
-            .map(|rank| {
-                std::thread::spawn(move || {
-                    let store = Store::connect("127.0.0.1", port, None, SOON).unwrap();
-                    let place = (rank, size);
-                    act(ProcessGroup::form(&store, "test", place, Transport::Gloo, SOON).unwrap())
-                })
-            })
-            .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    }
-
-    fn numbers(tensor: &Tensor) -> Vec<f32> {
-        Vec::try_from(tensor).unwrap()
-    }
-
-    #[test]
-    fn operations_do_what_their_names_say_with_any_number_of_ranks() {
-        for size in 1..=3 {
-            let total = (1..=size).sum::<usize>() as f32;
-            let everybody = ranks(size, |group| {
-                let (rank, size) = (group.rank(), group.size() as i64);
-                let own = Tensor::from_slice(&[rank as f32 + 1.0]);
-                let sum = own.copy();
-                group.all_reduce(&sum, Reduce::Sum).unwrap();
-                let most = own.copy();
-                group.all_reduce(&most, Reduce::Max).unwrap();
-                let all = Tensor::zeros([size], tch::kind::FLOAT_CPU);
-                group.all_gather(&all, &own).unwrap();
-                let part = Tensor::zeros([1], tch::kind::FLOAT_CPU);
-                group.reduce_scatter(&part, &(&all * (rank as f64 + 1.0))).unwrap();
-                let told = [own.copy(), &own * 10.0];
-                group.broadcast(&told, group.size() - 1).unwrap();
-                let lists: Vec<Tensor> =
-                    if rank == 0 { (0..size).map(|_| part.zeros_like()).collect() } else { vec![] };
-                group.gather(&lists, &own).unwrap();
-                let back = own.zeros_like();
-                let doubled: Vec<Tensor> = lists.iter().map(|tensor| tensor * 2.0).collect();
-                group.scatter(&back, &doubled).unwrap();
-                group.barrier().unwrap();
-                [sum, most, all, part, told[1].copy(), back].map(|tensor| numbers(&tensor))
-            });
-            for (rank, [sum, most, all, part, told, back]) in everybody.into_iter().enumerate() {
-                let own = rank as f32 + 1.0;
-                assert_eq!((sum, most), (vec![total], vec![size as f32]));
-                assert_eq!(all, (1..=size).map(|rank| rank as f32).collect::<Vec<_>>());
-                assert_eq!((part, told), (vec![own * total], vec![size as f32 * 10.0]));
-                assert_eq!(back, [own * 2.0]);
-            }
-        }
-    }
-
-    #[test]
-    fn a_rank_that_does_not_take_part_is_an_error_in_time_and_so_is_one_that_leaves() {
-        let said = ranks(2, |mut group| {
-            if group.rank() == 1 {
-                std::thread::sleep(Duration::from_millis(1200));
-                return None;
-            }
-            group.set_timeout(Duration::from_millis(400));
-            let late = group.barrier().unwrap_err();
-            group.set_timeout(SOON);
-            Some((late, group.barrier().unwrap_err()))
-        });
-        let (late, gone) = said[0].clone().unwrap();
-        assert!(matches!(late, CollectiveError::Late { .. }), "{late}");
-        assert!(matches!(gone, CollectiveError::Failed { .. }), "{gone}");
-        assert!(gone.to_string().contains("rank 0 of 2"), "{gone}");
-    }
-
-    #[test]
-    fn a_group_whose_other_half_never_comes_is_an_error_in_time() {
-        let store = Store::listen("127.0.0.1", 0, None, SOON).unwrap();
-        let soon = Duration::from_millis(500);
-        let error = ProcessGroup::form(&store, "half", (0, 2), Transport::Gloo, soon).unwrap_err();
-        // Late by its own deadline: the store's, which is longer, would be named otherwise.
-        assert!(matches!(error, CollectiveError::Late { .. }), "{error}");
-        assert!(error.to_string().contains("within 0.5 s"), "{error}");
-    }
-}
+mod tests;

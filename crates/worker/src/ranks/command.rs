@@ -22,6 +22,7 @@ pub(super) enum Command {
     Save,
     Restore,
     GatherMasters,
+    ShowWeights,
     End,
 }
 
@@ -37,6 +38,8 @@ pub(super) enum Order<'a> {
     Save,
     Restore,
     GatherMasters,
+    /// Weights in parts, unit by unit.
+    ShowWeights,
     End,
 }
 
@@ -92,6 +95,7 @@ pub(super) fn give(ranks: &Ranks, order: Order<'_>) -> Result<(), CommandError> 
         Order::Restore => (3, 0),
         Order::GatherMasters => (4, 0),
         Order::End => (5, 0),
+        Order::ShowWeights => (6, 0),
     };
     let longest = shares.iter().map(Vec::len).max().unwrap_or(0);
     let head = Tensor::f_from_slice(&[code, version as i64, longest as i64])?;
@@ -129,6 +133,7 @@ pub(super) fn take(ranks: &Ranks) -> Result<Command, CommandError> {
         3 => Command::Restore,
         4 => Command::GatherMasters,
         5 => Command::End,
+        6 => Command::ShowWeights,
         code => return Err(CommandError::Unknown { code }),
     })
 }

@@ -1,16 +1,16 @@
 //! Ranks other than 0: they do what rank 0 says until it says that the run is over.
 
-use scalerl_model::folder::Model;
-use scalerl_model::train::checkpoint::{CheckpointError, restore_together, save_together};
-use scalerl_model::train::{Learner, RankError};
+use scalerl_model::train::checkpoint::{restore_together, save_together};
+use scalerl_model::train::{RankError, StartError};
+use scalerl_model::unloaded::UnloadedModel;
 use scalerl_recipe::Recipe;
 use scalerl_rollout::{PolicyVersion, TrainerError};
 use thiserror::Error;
 
 use super::command::{Command, CommandError, take};
+use super::start::learner;
 use super::step::step_together;
 use super::team::Team;
-use crate::options::learner_options;
 use crate::policy::Policy;
 
 /// Why a rank stopped before rank 0 said so.
@@ -21,9 +21,9 @@ pub enum FollowError {
     #[error("no command from rank 0: {0}")]
     Command(#[from] CommandError),
     #[error("the learner cannot be made: {0}")]
-    Start(#[from] RankError),
+    Start(#[from] StartError),
     #[error(transparent)]
-    Checkpoint(#[from] CheckpointError),
+    Ranks(#[from] RankError),
     #[error(transparent)]
     Step(#[from] TrainerError),
 }
@@ -34,18 +34,21 @@ impl FollowError {
         match self {
             Self::Command(CommandError::Ranks(RankError::Collective(error))) => error.hint(),
             Self::Command(_) => "start every rank from the same build",
-            Self::Checkpoint(error) => error.hint(),
+            Self::Ranks(RankError::Collective(error)) => error.hint(),
             _ => "look at the output of rank 0, then resume the run",
         }
     }
 }
 
-/// Serves as one of the trainer's ranks until rank 0 ends the run. Takes the run's starting model,
-/// in float32 on the device to train on; returns the version that was reached.
-pub fn follow(recipe: &Recipe, model: Model, mut team: Team) -> Result<PolicyVersion, FollowError> {
+/// Serves as one of the trainer's ranks until rank 0 ends the run. Takes the run's starting model, on
+/// the device to train on; returns the version that was reached.
+pub fn follow(
+    recipe: &Recipe,
+    model: impl Into<UnloadedModel>,
+    mut team: Team,
+) -> Result<PolicyVersion, FollowError> {
     assert!(team.rank() > 0, "rank 0 leads");
-    let options = learner_options(recipe, model.device());
-    let learner = Learner::sharded(model, options, &team.ranks)?;
+    let learner = learner(recipe, model.into(), team.take_data())?;
     let mut policy = Policy::try_new(recipe, learner).map_err(RankError::from)?;
     loop {
         team.ranks.control.set_timeout(team.deadlines.silence);
@@ -61,12 +64,10 @@ pub fn follow(recipe: &Recipe, model: Model, mut team: Team) -> Result<PolicyVer
                     Err(error) => return Err(error.into()),
                 }
             }
-            Command::Save => {
-                let _ = save_together(&policy.learner, ranks, None)?;
-            }
-            Command::Restore => {
-                let _ = restore_together(&mut policy.learner, ranks, None)?;
-            }
+            // What all have agreed has failed is rank 0's to tell.
+            Command::Save => drop(save_together(&policy.learner, ranks, None)?),
+            Command::Restore => drop(restore_together(&mut policy.learner, ranks, None)?),
+            Command::ShowWeights => policy.learner.each_unit(|_, _| Ok::<(), RankError>(()))?,
             Command::GatherMasters => {
                 let _ = policy.learner.gather_masters(ranks)?;
             }

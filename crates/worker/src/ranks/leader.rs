@@ -8,7 +8,8 @@ use scalerl_model::folder::Model;
 use scalerl_model::train::checkpoint::{
     CheckpointError, RestorePlan, restore_together, save_together,
 };
-use scalerl_model::train::{Learner, RankError};
+use scalerl_model::train::{RankError, StartError};
+use scalerl_model::unloaded::UnloadedModel;
 use scalerl_recipe::Recipe;
 use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, Trainer, TrainerError, WeightHandle};
 use serde_json::json;
@@ -18,11 +19,11 @@ use super::command::Order;
 use super::pulse::{Pulse, Watched};
 use super::roll::Roll;
 use super::share::split;
+use super::start::learner;
 use super::step::{rank_error, step_together};
 use super::team::Team;
-use crate::options::learner_options;
 use crate::policy::{Policy, device_error};
-use crate::trainer::{checkpoint_error, newest};
+use crate::trainer::{checkpoint_error, file_error, newest};
 use crate::weight_store::WeightStore;
 
 /// Trains on all ranks of a team. Dropping it ends the run for all of them.
@@ -37,18 +38,17 @@ pub struct RankedTrainer {
 }
 
 impl RankedTrainer {
-    /// Takes a model loaded in float32 on the device to train on; version 0. The other ranks are
-    /// in [`super::follow`] meanwhile.
+    /// Takes a model for the device to train on; version 0. The other ranks are in [`super::follow`]
+    /// meanwhile.
     pub fn lead(
         recipe: &Recipe,
-        model: Model,
-        team: Team,
+        model: impl Into<UnloadedModel>,
+        mut team: Team,
         weight_store: Arc<WeightStore>,
     ) -> Result<Self, TrainerError> {
         assert_eq!(team.rank(), 0, "rank 0 leads");
-        let options = learner_options(recipe, model.device());
-        let learner = Learner::sharded(model, options, &team.ranks);
-        let learner = learner.map_err(|error| start_error(&error))?;
+        let learner = learner(recipe, model.into(), team.take_data());
+        let learner = learner.map_err(start_error)?;
         let policy = Policy::try_new(recipe, learner);
         let policy = policy.map_err(|error| device_error(PolicyVersion(0), &error))?;
         let roll = team.roll.clone();
@@ -60,9 +60,24 @@ impl RankedTrainer {
         self.policy.version()
     }
 
-    /// The model being trained.
+    /// The model being trained; with `cluster.sharding = "full"` its weights are elsewhere.
     pub fn model(&self) -> &Model {
         &self.policy.learner.model
+    }
+
+    /// Bytes in this rank's parts, and the most of what units brought beside them
+    /// (`Learner::bytes_in_parts`).
+    pub fn bytes_in_parts(&self) -> Option<(usize, usize)> {
+        self.policy.learner.bytes_in_parts()
+    }
+
+    /// Writes the weights, an adapter in them, as a folder that transformers and vLLM load.
+    pub fn write_model(&mut self, folder: &Path) -> Result<(), TrainerError> {
+        let Self { policy, pulse, .. } = self;
+        if !policy.learner.is_fully_sharded() {
+            return policy.write_model(folder);
+        }
+        together(pulse, Order::ShowWeights, |_| policy.write_model(folder))
     }
 
     /// Who the ranks are and how it stands with them.
@@ -80,7 +95,7 @@ impl RankedTrainer {
         let Self { policy, pulse, .. } = self;
         together(pulse, Order::GatherMasters, |watched| {
             let gathered = policy.learner.gather_masters(&watched.team.ranks);
-            gathered.map_err(|error| checkpoint_error(Path::new("memory"), error))
+            gathered.map_err(|error| rank_error(&error))
         })
     }
 }
@@ -126,6 +141,10 @@ impl Trainer for RankedTrainer {
 
     fn publish(&mut self) -> Result<WeightHandle, TrainerError> {
         let version = self.version();
+        if self.policy.is_in_parts() {
+            let Self { policy, pulse, weight_store, .. } = self;
+            return together(pulse, Order::ShowWeights, |_| policy.publish_units(weight_store));
+        }
         let published = self.weight_store.publish(version, self.model().trained());
         published.map_err(|error| device_error(version, &error))
     }
@@ -135,9 +154,13 @@ impl Trainer for RankedTrainer {
         together(pulse, Order::Save, |watched| {
             let notes = json!({"trainer": "ranks", "ranks": watched.team.size()});
             let saved = save_together(&policy.learner, &watched.team.ranks, Some((&notes, folder)));
+            let saved = saved.map_err(|error| rank_error(&error))?;
             saved.map(drop).map_err(|error| checkpoint_error(folder, error))
         })?;
-        self.policy.save_model(folder)
+        if !policy.is_in_parts() {
+            return policy.save_model(folder);
+        }
+        together(pulse, Order::ShowWeights, |_| policy.save_model(folder))
     }
 
     fn restore(&mut self, folder: &Path) -> Result<PolicyVersion, TrainerError> {
@@ -147,8 +170,8 @@ impl Trainer for RankedTrainer {
         // Opened and checked before anybody is told: a damaged one changes nothing.
         let plan = RestorePlan::open(&policy.learner, &path).map_err(failed)?;
         together(pulse, Order::Restore, |watched| {
-            let restored = restore_together(&mut policy.learner, &watched.team.ranks, Some(&plan));
-            restored.map_err(failed)
+            let restored = restore_together(&mut policy.learner, &watched.team.ranks, Some(plan));
+            restored.map_err(|error| rank_error(&error))?.map_err(failed)
         })?;
         self.roll.reach(self.policy.version());
         Ok(self.policy.version())
@@ -165,9 +188,11 @@ impl Drop for RankedTrainer {
     }
 }
 
-fn start_error(error: &RankError) -> TrainerError {
+fn start_error(error: StartError) -> TrainerError {
     match error {
-        RankError::Torch(error) => device_error(PolicyVersion(0), error),
-        error => rank_error(error),
+        StartError::Ranks(RankError::Torch(error)) => device_error(PolicyVersion(0), &error),
+        StartError::Ranks(error) => rank_error(&error),
+        StartError::Load(error) => file_error(Path::new("the starting model"), error),
+        error => TrainerError::Device { reason: error.to_string() },
     }
 }

@@ -2,13 +2,9 @@
 
 use scalerl_model::train::{RankError, Ranks, StepReport};
 use scalerl_rollout::{PolicyVersion, TrainBatch, TrainerError};
-use tch::{Device, Kind, Tensor};
 
 use crate::loss::{StepSums, Totals};
 use crate::policy::{Policy, device_error, step_error};
-
-/// Bytes of a rank's sentence about what went wrong.
-const SENTENCE: usize = 512;
 
 /// Adds up the own share, then goes on with the sums of all. An error of one is an error of all, and
 /// leaves every rank as it was before the step.
@@ -28,7 +24,13 @@ fn try_step(
     version: PolicyVersion,
     share: &TrainBatch,
 ) -> Result<(Totals, StepReport), TrainerError> {
+    let rounds = policy.rounds(ranks, share)?;
     let own = add_share(policy, version, share);
+    if let Err(error @ TrainerError::RankLost { .. }) = own {
+        return Err(error);
+    }
+    // Others may have more pieces, and must not wait for a rank that has failed in one of its own.
+    policy.keep_pace(rounds)?;
     let totals = totals_of_all(ranks, own)?;
     policy.check_totals(&totals)?;
     let step = policy.learner.step_together(ranks);
@@ -75,7 +77,7 @@ fn totals_of_all(
 /// Ranks that failed say why; the lowest is told.
 fn what_went_wrong(ranks: &Ranks, own: Option<TrainerError>) -> TrainerError {
     let sentence = own.as_ref().map(ToString::to_string).unwrap_or_default();
-    let told = sentences(ranks, &sentence);
+    let told = ranks.sentences(&sentence);
     if let Some(own) = own {
         return own;
     }
@@ -90,17 +92,6 @@ fn what_went_wrong(ranks: &Ranks, own: Option<TrainerError>) -> TrainerError {
         }
         Err(error) => rank_error(&error),
     }
-}
-
-pub(super) fn sentences(ranks: &Ranks, own: &str) -> Result<Vec<String>, RankError> {
-    let mut bytes: Vec<u8> = own.bytes().take(SENTENCE).collect();
-    bytes.resize(SENTENCE, 0);
-    let own = Tensor::f_from_slice(&bytes)?;
-    let all = Tensor::f_zeros([(SENTENCE * ranks.size()) as i64], (Kind::Uint8, Device::Cpu))?;
-    ranks.control.all_gather(&all, &own)?;
-    let all = Vec::<u8>::try_from(all)?;
-    let read = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned();
-    Ok(all.chunks(SENTENCE).map(read).collect())
 }
 
 pub(crate) fn rank_error(error: &RankError) -> TrainerError {

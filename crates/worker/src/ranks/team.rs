@@ -9,7 +9,6 @@ use tch::Device;
 
 use super::launch::{Launch, StoreHost};
 use super::roll::Roll;
-use super::step::sentences;
 
 /// How long ranks wait for each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +39,8 @@ impl Default for Deadlines {
 /// One rank's connections to the others.
 pub struct Team {
     pub(super) ranks: Ranks,
+    /// What weights and gradients travel in; the learner takes it.
+    data: Option<ProcessGroup>,
     pub(super) deadlines: Deadlines,
     pub(super) roll: Arc<Roll>,
     /// Rank 0 serves it; NCCL looks into it whenever it opens a connection.
@@ -72,8 +73,8 @@ impl Team {
         control.barrier()?;
         control.set_timeout(deadlines.operation);
         data.set_timeout(deadlines.operation);
-        let ranks = Ranks { control, data };
-        let said = sentences(&ranks, &Roll::own());
+        let ranks = Ranks { control };
+        let said = ranks.sentences(&Roll::own());
         let roll = Arc::new(Roll::of(&said.map_err(|error| match error {
             RankError::Collective(error) => error,
             error => CollectiveError::Failed {
@@ -81,7 +82,12 @@ impl Team {
                 reason: error.to_string(),
             },
         })?));
-        Ok(Self { ranks, deadlines, roll, store })
+        Ok(Self { ranks, data: Some(data), deadlines, roll, store })
+    }
+
+    /// The group of the learner's own tensors: for one learner.
+    pub(super) fn take_data(&mut self) -> ProcessGroup {
+        self.data.take().expect("a team has one learner")
     }
 
     pub fn rank(&self) -> usize {

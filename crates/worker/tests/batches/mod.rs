@@ -2,6 +2,7 @@
 
 use scalerl_model::adapter;
 use scalerl_model::bench::Shape;
+use scalerl_model::config::ModelConfig;
 use scalerl_model::folder::Model;
 use scalerl_model::train::TrainingBatch;
 use scalerl_objective::prepare;
@@ -22,6 +23,26 @@ pub(crate) fn model_of(width: i64, seed: i64) -> Model {
     let shape = Shape { layers: 2, width, heads: 4, kv_heads: 2, feed_forward: 32, vocabulary: 40 };
     let mut config = shape.config().unwrap();
     // Far from uniform, so that log-probs differ from token to token.
+    config.initial_spread = 0.4;
+    Model::random(config, seed, Kind::Float, Device::Cpu).unwrap()
+}
+
+/// Experts in its first and last layer, the head apart from the embedding.
+#[allow(dead_code, reason = "for the tests of ranks")]
+pub(crate) fn model_of_experts(seed: i64) -> Model {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = folder.join("../model/testdata/qwen3_moe");
+    let mut config = ModelConfig::load(&folder.join("config.json")).unwrap();
+    config.initial_spread = 0.4;
+    Model::random(config, seed, Kind::Float, Device::Cpu).unwrap()
+}
+
+/// As [`model`], with a head that is the embedding.
+#[allow(dead_code, reason = "for the tests of ranks")]
+pub(crate) fn tied_model(seed: i64) -> Model {
+    let mut config = model(seed).config;
+    config.is_head_tied = true;
+    config.raw.insert("tie_word_embeddings".to_owned(), true.into());
     config.initial_spread = 0.4;
     Model::random(config, seed, Kind::Float, Device::Cpu).unwrap()
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use scalerl_recipe::Recipe;
-use scalerl_torch::tch::{Device, Kind};
+use scalerl_torch::tch::Device;
 use scalerl_worker::ranks::{Launch, Team, follow};
 
 use super::rank_deadlines;
@@ -28,7 +28,7 @@ pub(crate) fn run(
             None => return Ok(()),
         },
     };
-    let model = policy.load(recipe, Kind::Float, device)?;
+    let model = policy.load_for_rank(recipe, device)?;
     let team = Team::join(launch, device, rank_deadlines(recipe));
     let team = team.map_err(|error| {
         let hint = error.hint();

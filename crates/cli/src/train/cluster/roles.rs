@@ -63,4 +63,11 @@ impl HoldsModel for AnyTrainer {
             Self::Ranked(trainer) => trainer.model(),
         }
     }
+
+    fn write_model(&mut self, folder: &Path) -> Result<(), TrainerError> {
+        match self {
+            Self::Local(trainer) => trainer.write_model(folder),
+            Self::Ranked(trainer) => trainer.write_model(folder),
+        }
+    }
 }

@@ -1,0 +1,248 @@
+//! A learner whose weights are in parts: how it starts, what it does beside training.
+
+use std::ops::Range;
+
+use tch::{Kind, TchError, Tensor};
+use thiserror::Error;
+
+use super::pass::{Direction, Residing};
+use super::units::{Home, PassKind, Units, away, ranges};
+use super::{Row, Shard, is_wide, share_trained};
+use crate::adapter::Fingerprint;
+use crate::error::LoadError;
+use crate::folder::Model;
+use crate::head::TokenScores;
+use crate::network::{Activations, Part, Residence as _};
+use crate::train::batch::TrainingBatch;
+use crate::train::learner::{ComputeKind, Learner, LearnerOptions};
+use crate::train::ranks::RankError;
+use crate::unloaded::UnloadedModel;
+use scalerl_torch::collective::ProcessGroup;
+
+/// Why a learner of ranks cannot begin.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Rank 0 reads the weights.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    #[error(transparent)]
+    Ranks(#[from] RankError),
+}
+
+impl From<TchError> for StartError {
+    fn from(error: TchError) -> Self {
+        RankError::from(error).into()
+    }
+}
+
+impl Learner {
+    /// Shares out weights, gradients and optimizer. Rank 0 reads the model, a unit at a time, and no rank
+    /// ever holds more of it than its parts and one unit; the others need its config alone.
+    pub fn fully_sharded(
+        unloaded: UnloadedModel,
+        options: LearnerOptions,
+        data: ProcessGroup,
+    ) -> Result<Self, StartError> {
+        assert_eq!(options.activations, Activations::Recompute, "weights come back with them");
+        let _guard = tch::no_grad_guard();
+        let is_trained = unloaded.adapter.is_none();
+        let base_kind = match options.compute {
+            ComputeKind::Float32 => Kind::Float,
+            ComputeKind::BFloat16 => Kind::BFloat16,
+        };
+        // Masters are as exact as what is read; a frozen base is in the kind it computes in.
+        let read_kind = if is_trained { Kind::Float } else { base_kind };
+        let layout = &unloaded.layout;
+        let rows: Vec<Row> =
+            ranges(layout).into_iter().map(|range| Row::new(layout, range, data.size())).collect();
+        let (mut masters, mut parts) = (Vec::new(), Vec::new());
+        // Rank 0 alone says which base an adapter is on.
+        let mut fingerprint = Fingerprint::default();
+        let has_adapter = unloaded.adapter.is_some() || unloaded.merged.is_some();
+        for row in &rows {
+            let whole = Tensor::f_zeros([row.whole()], (read_kind, unloaded.device))?;
+            if data.rank() == 0 {
+                for (index, mut view) in row.parameters().zip(row.views(&whole)?) {
+                    let mut weight = unloaded.read(index, read_kind)?;
+                    if has_adapter {
+                        fingerprint.add(&layout[index], &weight)?;
+                    }
+                    if let Some(merged) = &unloaded.merged {
+                        weight = merged.merged_one(index, &weight)?;
+                    }
+                    view.f_copy_(&weight)?;
+                }
+            }
+            data.broadcast(&[&whole], 0).map_err(RankError::from)?;
+            let own = whole.f_narrow_copy(0, row.part_of(data.rank()).start, row.part)?;
+            if is_trained {
+                // With float32 the masters are what the network computes with.
+                parts.push(own.f_to_kind(base_kind)?);
+                masters.push(own);
+            } else {
+                parts.push(own);
+            }
+        }
+        let UnloadedModel { config, layout, folder, device, adapter, merged, .. } = unloaded;
+        if let Some(adapter) = adapter.as_ref().or(merged.as_ref()).filter(|_| data.rank() == 0) {
+            let letters = fingerprint.letters();
+            adapter.check_base(&letters).map_err(LoadError::from)?;
+            adapter.know_base(letters);
+        }
+        let mut model = Model::over(config, away(&layout, base_kind, device)?, folder)?;
+        let shard = match adapter {
+            None => Shard { data, rows: rows.clone(), whole: None },
+            Some(adapter) => {
+                let adapted = model.adapted(adapter)?;
+                let (parameters, master, shard) = share_trained(&adapted, &options, data)?;
+                debug_assert!(is_wide(&options, true), "adapters are float32");
+                model = adapted.with_trained(parameters)?;
+                masters.push(master);
+                shard
+            }
+        };
+        let parameters = model.parameters.iter().map(Tensor::shallow_clone).collect();
+        let home = Home { parameters, parts };
+        let units = Units::new(&model.config, rows, home, is_trained);
+        Ok(Self::over(model, masters, (Some(shard), Some(units)), options)?)
+    }
+
+    /// Whether its model has its weights only while a pass is under way.
+    pub fn is_fully_sharded(&self) -> bool {
+        self.units.is_some()
+    }
+
+    /// The policy as it is now, in parts of its own where it is trained: for [`Learner::score_reference`]
+    /// alone.
+    pub fn freeze(&mut self) -> Result<Model, TchError> {
+        let units = self.units.as_mut().expect("weights in parts");
+        let first = &units.policy.parts[0];
+        let hollow = away(&self.model.layout, first.kind(), first.device())?;
+        let mut model = Model::over(self.model.config.clone(), hollow, self.model.folder.clone())?;
+        if let Some(adapter) = self.model.adapter.as_ref().filter(|adapter| !adapter.is_fresh) {
+            let copies = adapter.parameters.iter().map(Tensor::f_detach_copy);
+            model = model.adapted(adapter.over(copies.collect::<Result<_, _>>()?))?;
+        }
+        let copy = |part: &Tensor| match units.is_trained() {
+            true => part.f_detach_copy(),
+            // Nobody changes it.
+            false => Ok(part.shallow_clone()),
+        };
+        let parts = units.policy.parts.iter().map(copy).collect::<Result<_, _>>()?;
+        let parameters = model.parameters.iter().map(Tensor::shallow_clone).collect();
+        units.reference = Some(Home { parameters, parts });
+        Ok(model)
+    }
+
+    /// Log-probs and entropies under what [`Learner::freeze`] made. All ranks call it together, or
+    /// [`Learner::keep_pace`] does.
+    pub fn score_reference(
+        &mut self,
+        reference: &Model,
+        batch: &TrainingBatch,
+    ) -> Result<TokenScores, RankError> {
+        let scored = self.try_score_reference(reference, batch);
+        self.see_through(scored)
+    }
+
+    fn try_score_reference(
+        &mut self,
+        reference: &Model,
+        batch: &TrainingBatch,
+    ) -> Result<TokenScores, RankError> {
+        let _guard = tch::no_grad_guard();
+        self.begin(PassKind::Reference)?;
+        let options = self.head_options();
+        let Self { units, shard, grads, .. } = self;
+        let mut weights = residing(units, shard, grads, Direction::Forward);
+        let pass =
+            reference.network.forward_with(&batch.packed, Activations::Keep, &mut weights)?;
+        let hidden_md = pass.hidden_nd.f_index_select(0, &batch.rows)?;
+        weights.enter(Part::Head)?;
+        let head = crate::head::Head::new(reference.network.head(), options)?;
+        let scores = head.score(&hidden_md, &batch.targets)?;
+        drop(head);
+        weights.end()?;
+        Ok(scores)
+    }
+
+    /// Takes part in what is left of these passes of a step, without a batch: the other ranks have more of
+    /// them, or this one has failed in one.
+    pub fn keep_pace(&mut self, passes: &[PassKind]) -> Result<(), RankError> {
+        let Self { units: Some(units), shard: Some(shard), grads, .. } = self else {
+            return Ok(());
+        };
+        let data = &shard.data;
+        units.drain(data, grads)?;
+        for &kind in passes.iter().skip(units.begun) {
+            units.begin(kind, data)?;
+            units.drain(data, grads)?;
+        }
+        Ok(())
+    }
+
+    /// An error of this rank's own leaves the others with a pass to end: it is ended here too.
+    pub(crate) fn see_through<T>(&mut self, outcome: Result<T, RankError>) -> Result<T, RankError> {
+        if matches!(outcome, Err(RankError::Torch(_))) {
+            self.keep_pace(&[])?;
+        }
+        outcome
+    }
+
+    /// Shows all weights, an adapter in them, in the kind the network computes in: a unit at a time, in
+    /// the order of the layout. All ranks call it; a failure of `show` is told at the end.
+    pub fn each_unit<E: From<RankError>>(
+        &mut self,
+        mut show: impl FnMut(Range<usize>, &[Tensor]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let _guard = tch::no_grad_guard();
+        self.begin(PassKind::Reading)?;
+        let mut shown = Ok(());
+        for (unit, range) in ranges(&self.model.layout).into_iter().enumerate() {
+            let wire = self.units.as_mut().zip(self.shard.as_ref());
+            wire.map_or(Ok(()), |(units, shard)| units.bring(unit, &shard.data))?;
+            if shown.is_ok() {
+                let merged = self.model.merged_in(range.clone()).map_err(RankError::from);
+                shown = merged.map_err(E::from).and_then(|tensors| show(range, &tensors));
+            }
+            let away = self.units.as_mut().map_or(Ok(()), |units| units.send_away(unit));
+            away.map_err(RankError::from)?;
+        }
+        let Self { units, shard, grads, .. } = self;
+        residing(units, shard, grads, Direction::Backward).end()?;
+        shown
+    }
+
+    /// Begins a pass, where weights are in parts.
+    pub(crate) fn begin(&mut self, kind: PassKind) -> Result<(), RankError> {
+        let wire = self.units.as_mut().zip(self.shard.as_ref());
+        wire.map_or(Ok(()), |(units, shard)| units.begin(kind, &shard.data))
+    }
+
+    /// Bytes this rank holds between passes for weights, gradients and the optimizer, and the most that
+    /// units brought beside them. Only of a learner whose weights are in parts.
+    pub fn bytes_in_parts(&self) -> Option<(usize, usize)> {
+        let units = self.units.as_ref()?;
+        let bytes = |tensor: &Tensor| tensor.numel() * tensor.kind().elt_size_in_bytes();
+        let sum = |list: &[Tensor]| list.iter().map(bytes).sum::<usize>();
+        let optimizer = [&self.masters, &self.optimizer.first, &self.optimizer.second];
+        let optimizer: usize = optimizer.into_iter().map(|list| sum(list)).sum();
+        let is_own_memory = self.masters[0].data_ptr() != units.policy.parts[0].data_ptr();
+        let weights = if is_own_memory { sum(&units.policy.parts) } else { 0 };
+        let gradients: usize = self.grads.iter().flatten().map(bytes).sum();
+        // Gathered weights have at most the width of gradients.
+        Some((optimizer + weights + gradients, 4 * units.most_whole() as usize))
+    }
+}
+
+/// What a pass needs of a learner beside its model, for a borrow of its own.
+pub(crate) fn residing<'a>(
+    units: &'a mut Option<Units>,
+    shard: &'a Option<Shard>,
+    grads: &'a mut [Option<Tensor>],
+    direction: Direction,
+) -> Residing<'a> {
+    let units = units.as_mut().zip(shard.as_ref().map(|shard| &shard.data));
+    Residing::new(units, grads, direction)
+}

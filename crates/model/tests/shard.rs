@@ -1,0 +1,194 @@
+//! Ranks among threads of one process whose weights are in parts: what they do when one of them has
+//! less to do than the others, or fails.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use scalerl_model::bench::Shape;
+use scalerl_model::folder::Model;
+use scalerl_model::network::Activations;
+use scalerl_model::train::{
+    AdamWConfig, Learner, LearnerOptions, PassKind, RankError, Ranks, StartError, TrainingBatch,
+};
+use scalerl_model::unloaded::UnloadedModel;
+use scalerl_torch::collective::{ProcessGroup, Store, Transport};
+use tch::{Device, Kind, TchError, Tensor};
+
+const PATIENT: Duration = Duration::from_secs(60);
+/// float32 sums in another order.
+const FLOAT_SUMS: f64 = 1e-5;
+
+/// Runs `act` as every rank, each on a thread.
+fn ranks<T: Send + 'static>(
+    size: usize,
+    act: impl Fn(Ranks, ProcessGroup) -> T + Send + Sync + 'static,
+) -> Vec<T> {
+    let server = Store::listen("127.0.0.1", 0, None, PATIENT).unwrap();
+    let (port, act) = (server.server().port(), Arc::new(act));
+    let threads: Vec<_> = (0..size)
+        .map(|rank| {
+            let act = act.clone();
+            std::thread::spawn(move || {
+                let store = Store::connect("127.0.0.1", port, None, PATIENT).unwrap();
+                let form = |name: &str| {
+                    let place = (rank, size);
+                    ProcessGroup::form(&store, name, place, Transport::Gloo, PATIENT).unwrap()
+                };
+                act(Ranks { control: form("control") }, form("data"))
+            })
+        })
+        .collect();
+    threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+}
+
+fn model() -> Model {
+    let shape =
+        Shape { layers: 3, width: 16, heads: 4, kv_heads: 2, feed_forward: 32, vocabulary: 40 };
+    let mut config = shape.config().unwrap();
+    config.initial_spread = 0.3;
+    Model::random(config, 1, Kind::Float, Device::Cpu).unwrap()
+}
+
+fn options() -> LearnerOptions {
+    LearnerOptions {
+        activations: Activations::Recompute,
+        optimizer: AdamWConfig { lr: 1e-2, warmup_steps: 0, ..AdamWConfig::default() },
+        ..LearnerOptions::of(Device::Cpu)
+    }
+}
+
+/// A sequence of its own for each number.
+fn batch(number: usize) -> TrainingBatch {
+    let ids: Vec<i64> = (0..9).map(|place| (7 * place + 11 * number as i64 + 3) % 40).collect();
+    TrainingBatch::all_scored(&[ids], 40, Device::Cpu).unwrap()
+}
+
+fn weights(batch: &TrainingBatch) -> Tensor {
+    Tensor::ones([batch.scored() as i64], (Kind::Float, Device::Cpu))
+}
+
+fn add(learner: &mut Learner, number: usize) {
+    let batch = batch(number);
+    learner.cross_entropy(&batch, &weights(&batch)).unwrap();
+}
+
+/// The gradient norm of one process with these batches, and the one after that with one more.
+fn alone(numbers: &[usize]) -> f64 {
+    let mut learner = Learner::new(model(), options()).unwrap();
+    numbers.iter().for_each(|number| add(&mut learner, *number));
+    learner.step().unwrap().gradient_norm
+}
+
+#[test]
+fn ranks_with_more_and_fewer_batches_take_the_step_of_all() {
+    let norms = ranks(3, |ranks, data| {
+        let mut learner = Learner::fully_sharded(model().into(), options(), data).unwrap();
+        // Two, one and none.
+        let own: &[usize] = [&[0, 1][..], &[2], &[]][ranks.rank()];
+        own.iter().for_each(|number| add(&mut learner, *number));
+        learner.keep_pace(&[PassKind::Training; 2]).unwrap();
+        learner.step_together(&ranks).unwrap().gradient_norm
+    });
+    let expected = alone(&[0, 1, 2]);
+    for norm in norms {
+        assert!((norm / expected - 1.0).abs() < FLOAT_SUMS, "{norm} {expected}");
+    }
+}
+
+#[test]
+fn a_rank_that_fails_in_a_pass_sees_it_through_and_nobody_waits() {
+    let norms = ranks(3, |ranks, data| {
+        let mut learner = Learner::fully_sharded(model().into(), options(), data).unwrap();
+        let batch = batch(ranks.rank());
+        if ranks.rank() == 1 {
+            let failed =
+                learner.accumulate(&batch, |_, _| Err(TchError::Torch("on purpose".into())));
+            let said = failed.err().unwrap().to_string();
+            assert!(said.contains("on purpose"), "{said}");
+            // A second one that it does not begin.
+            learner.keep_pace(&[PassKind::Training; 2]).unwrap();
+        } else {
+            learner.cross_entropy(&batch, &weights(&batch)).unwrap();
+            // Given up between its two halves.
+            drop(learner.forward(&batch).unwrap());
+            learner.keep_pace(&[PassKind::Training; 2]).unwrap();
+        }
+        // They tell each other, give up, and go on with another step.
+        learner.discard_gradients().unwrap();
+        add(&mut learner, ranks.rank());
+        learner.step_together(&ranks).unwrap().gradient_norm
+    });
+    let expected = alone(&[0, 1, 2]);
+    for norm in norms {
+        assert!((norm / expected - 1.0).abs() < FLOAT_SUMS, "{norm} {expected}");
+    }
+}
+
+/// A parameter is away between passes, and whoever computes with it then gets no number.
+#[test]
+fn weights_are_away_between_passes_and_come_unit_by_unit() {
+    let shown = ranks(2, |_, data| {
+        let mut learner = Learner::fully_sharded(model().into(), options(), data).unwrap();
+        let nobody = learner.model.parameters.iter().all(|parameter| {
+            parameter.size() == learner.model.layout[0].shape
+                || parameter.isnan().all().int64_value(&[]) == 1
+        });
+        let mut all = Vec::new();
+        let show = |range: std::ops::Range<usize>, weights: &[Tensor]| {
+            all.push((range, weights.iter().map(Tensor::copy).collect::<Vec<_>>()));
+            Ok::<(), RankError>(())
+        };
+        learner.each_unit(show).unwrap();
+        let is_away =
+            learner.model.parameters.iter().all(|p| p.isnan().all().int64_value(&[]) == 1);
+        (nobody && is_away, all)
+    });
+    let model = model();
+    for (is_away, units) in shown {
+        assert!(is_away);
+        assert_eq!(units.len(), 1 + 3 + 2, "embedding, layers, norm, head");
+        let shown: Vec<&Tensor> = units.iter().flat_map(|(_, weights)| weights).collect();
+        assert_eq!(shown.len(), model.parameters.len());
+        assert!(shown.iter().zip(&model.parameters).all(|(found, own)| found.equal(own)));
+    }
+}
+
+fn testdata(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name)
+}
+
+#[test]
+fn rank_0_reads_the_files_and_the_others_need_the_config_alone() {
+    let masters = ranks(3, |ranks, data| {
+        let unloaded = if ranks.rank() == 0 {
+            UnloadedModel::open(&testdata("qwen3_moe"), Device::Cpu).unwrap()
+        } else {
+            let config = UnloadedModel::open(&testdata("qwen3_moe"), Device::Cpu).unwrap().config;
+            UnloadedModel::random(config, 99, Device::Cpu)
+        };
+        let learner = Learner::fully_sharded(unloaded, options(), data).unwrap();
+        learner.gather_masters(&ranks).unwrap()
+    });
+    let expected = Model::load(&testdata("qwen3_moe"), Kind::Float, Device::Cpu).unwrap();
+    assert_eq!(masters[0].len(), expected.parameters.len());
+    assert!(masters[0].iter().zip(&expected.parameters).all(|(a, b)| a.equal(b)));
+    assert!(masters[1].is_empty() && masters[2].is_empty());
+}
+
+#[test]
+fn a_start_that_one_rank_cannot_make_is_an_error_for_all_of_them() {
+    let said = ranks(2, |ranks, mut data| {
+        data.set_timeout(Duration::from_secs(20));
+        if ranks.rank() == 0 {
+            // It is gone before it has sent its first unit.
+            drop((ranks, data));
+            return true;
+        }
+        let failed = Learner::fully_sharded(model().into(), options(), data);
+        matches!(failed.err(), Some(StartError::Ranks(RankError::Collective(_))))
+    });
+    assert!(said.into_iter().all(|is_so| is_so));
+}

@@ -1,0 +1,199 @@
+//! Ranks of a test: rank 0 in its process, the others as this very binary.
+
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use scalerl_model::folder::Model;
+use scalerl_recipe::{Adapter, Compute, Kl, RatioGrain, Recipe, Sharding, Surrogate};
+use scalerl_rollout::{StepReport, TrainBatch};
+use scalerl_worker::ranks::{Deadlines, Launch, RankedTrainer, StoreHost, Team};
+use scalerl_worker::{LocalTrainer, WeightStore};
+use tch::{Device, Tensor};
+
+use crate::batches::{batch, model, model_of_experts, recipe, tied_model, trained_as};
+
+/// float32 gradients added in another order; the optimizer's quotient keeps their relative error.
+pub(crate) const FLOAT_SUMS: f64 = 1e-5;
+
+/// What a variant is called when its ranks share out weights and gradients too.
+pub(crate) fn full(name: &str) -> String {
+    format!("full {name}")
+}
+
+pub(crate) fn variant(name: &str) -> Recipe {
+    let mut recipe = recipe();
+    let name = name.strip_prefix("full ").map_or(name, |name| {
+        recipe.cluster.sharding = Sharding::Full;
+        recipe.model.activation_checkpointing = true;
+        name
+    });
+    // Small pieces, so that every rank has several.
+    recipe.pipeline.micro_batch_tokens = 24;
+    match name {
+        "gspo" => {
+            recipe.objective.surrogate = Surrogate::Clip { low: 0.003, high: 0.005 };
+            recipe.objective.ratio = RatioGrain::Sequence;
+        }
+        "lora" | "lora of experts" => {
+            recipe.adapter = Adapter::Lora { rank: 4, alpha: 8.0, layers: Vec::new() };
+            recipe.objective.kl = Kl::K3 { coefficient: 0.1 };
+        }
+        "bf16" => recipe.model.compute = Compute::Bf16,
+        "all-terms" => {
+            recipe.objective.kl = Kl::K3 { coefficient: 0.1 };
+            recipe.objective.entropy_bonus = 0.01;
+        }
+        _ => {}
+    }
+    recipe
+}
+
+/// The model of a seed as the variant trains it.
+pub(crate) fn start(name: &str, seed: i64) -> Model {
+    trained_as(&variant(name), untrained(name, seed))
+}
+
+pub(crate) fn untrained(name: &str, seed: i64) -> Model {
+    match name.strip_prefix("full ").unwrap_or(name) {
+        "experts" | "lora of experts" => model_of_experts(seed),
+        "tied" => tied_model(seed),
+        _ => model(seed),
+    }
+}
+
+pub(crate) fn deadlines(operation: Duration) -> Deadlines {
+    Deadlines {
+        meeting: Duration::from_mins(1),
+        operation,
+        silence: Duration::from_mins(1),
+        pulse: Duration::from_millis(200),
+    }
+}
+
+pub(crate) const PATIENT: Duration = Duration::from_mins(1);
+
+/// Rank 0 in this process, the others in their own.
+pub(crate) struct Crew {
+    pub(crate) trainer: Option<RankedTrainer>,
+    pub(crate) others: Vec<Child>,
+    /// Where the trainer leaves weights.
+    pub(crate) weight_store: Arc<WeightStore>,
+}
+
+pub(crate) fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A rank of its own process.
+pub(crate) fn spawn(name: &str, rank: usize, size: usize, port: u16, operation: Duration) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "a_rank_that_another_test_has_started"])
+        .env("RANK", rank.to_string())
+        .env("WORLD_SIZE", size.to_string())
+        .env("MASTER_ADDR", "127.0.0.1")
+        .env("MASTER_PORT", port.to_string())
+        .env("SCALERL_TEST_VARIANT", name)
+        .env("SCALERL_TEST_OPERATION_MS", operation.as_millis().to_string())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+pub(crate) fn launch(rank: usize, size: usize, port: u16) -> Launch {
+    Launch {
+        token: None,
+        rank,
+        world: size,
+        local_rank: 0,
+        address: "127.0.0.1".to_owned(),
+        port,
+        host: StoreHost::RankZero,
+        attempt: 0,
+    }
+}
+
+impl Crew {
+    pub(crate) fn start(name: &str, size: usize, operation: Duration) -> Self {
+        let port = free_port();
+        let others = (1..size).map(|rank| spawn(name, rank, size, port, operation)).collect();
+        let launch = launch(0, size, port);
+        let team = Team::join(&launch, Device::Cpu, deadlines(operation)).unwrap();
+        let weight_store = WeightStore::new();
+        let model = start(name, 1);
+        let trainer =
+            RankedTrainer::lead(&variant(name), model, team, weight_store.clone()).unwrap();
+        Self { trainer: Some(trainer), others, weight_store }
+    }
+
+    pub(crate) fn trainer(&mut self) -> &mut RankedTrainer {
+        self.trainer.as_mut().unwrap()
+    }
+
+    /// Ends the run; every rank must leave by itself and content.
+    pub(crate) fn end(mut self) {
+        drop(self.trainer.take());
+        for other in &mut self.others {
+            assert!(other.wait().unwrap().success(), "a rank failed");
+        }
+    }
+
+    pub(crate) fn signal(&self, rank: usize, signal: Signal) {
+        kill_process(Pid::from_child(&self.others[rank - 1]), signal).unwrap();
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        for other in &mut self.others {
+            let _ = other.kill();
+            let _ = other.wait();
+        }
+    }
+}
+
+pub(crate) fn local(name: &str) -> LocalTrainer {
+    LocalTrainer::try_new(&variant(name), start(name, 1), WeightStore::new()).unwrap()
+}
+
+/// Batches recorded by other models, so that ratios are not 1.
+pub(crate) fn batches(name: &str, count: i64) -> Vec<TrainBatch> {
+    (2..2 + count).map(|seed| batch(&variant(name), seed)).collect()
+}
+
+pub(crate) fn assert_same_report(found: &StepReport, expected: &StepReport) {
+    for (what, found, expected) in [
+        ("loss", found.loss, expected.loss),
+        ("gradient norm", found.gradient_norm, expected.gradient_norm),
+        ("entropy", found.entropy, expected.entropy),
+        ("mean ratio", found.ratio.mean, expected.ratio.mean),
+        ("least ratio", found.ratio.min, expected.ratio.min),
+        ("largest ratio", found.ratio.max, expected.ratio.max),
+        ("clipped", found.ratio.clip_fraction, expected.ratio.clip_fraction),
+        ("k3", found.ratio.kl_k3, expected.ratio.kl_k3),
+        ("|log|", found.ratio.mean_abs_log, expected.ratio.mean_abs_log),
+        ("rate", found.learning_rate, expected.learning_rate),
+        ("operations", found.model_flops, expected.model_flops),
+        ("KL", found.reference_kl.unwrap_or(0.0), expected.reference_kl.unwrap_or(0.0)),
+    ] {
+        let most = FLOAT_SUMS * expected.abs().max(1.0);
+        assert!((found - expected).abs() <= most, "{what}: {found} {expected}");
+    }
+    assert_eq!(
+        (found.version, found.tokens, found.trained_tokens),
+        (expected.version, expected.tokens, expected.trained_tokens)
+    );
+}
+
+pub(crate) fn row(masters: &[Tensor]) -> Tensor {
+    let flat: Vec<Tensor> = masters.iter().map(|master| master.flatten(0, -1)).collect();
+    Tensor::cat(&flat, 0)
+}
+
+/// ‖found − expected‖ / ‖expected‖.
+pub(crate) fn distance(found: &[Tensor], expected: &[Tensor]) -> f64 {
+    let (found, expected) = (row(found), row(expected));
+    (found - &expected).norm().double_value(&[]) / expected.norm().double_value(&[])
+}
