@@ -6,10 +6,13 @@
 use std::path::Path;
 
 use scalerl_model::folder::Model;
-use scalerl_model::save::SaveKind;
+use scalerl_model::save::{ModelToSave, SaveKind, save_model};
+use scalerl_model::train::checkpoint::Snapshot;
 use scalerl_model::train::{BatchError, Learner, StepError};
 use scalerl_recipe::{Kl, Objective, RatioGrain, Recipe};
-use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, TrainSequence, TrainerError};
+use scalerl_rollout::{
+    PolicyVersion, StepReport, TrainBatch, TrainSequence, TrainerError, Writing,
+};
 use scalerl_torch::device::peak_memory;
 use tch::{Kind, TchError, Tensor};
 
@@ -41,14 +44,37 @@ impl Policy {
 
     /// Writes the model beside a saved trainer, as a folder that transformers and vLLM load.
     pub(crate) fn save_model(&self, folder: &Path) -> Result<(), TrainerError> {
+        let path = folder.join("model");
+        let saved = self.learner.save_model(&path, self.kind());
+        saved.map_err(|error| file_error(&path, error))
+    }
+
+    /// The same of a state that was taken. An adapter is small and written at once.
+    pub(crate) fn model_of(
+        &self,
+        state: &Snapshot,
+        folder: &Path,
+    ) -> Result<Writing, TrainerError> {
         let model = &self.learner.model;
-        let kind = match model.network.head().kind() {
+        if model.adapter.is_some() {
+            return self.save_model(folder).map(|()| Writing::done());
+        }
+        let (config, companions) = (model.config.clone(), model.folder.clone());
+        let (kind, path) = (self.kind(), folder.join("model"));
+        let parameters = state.masters();
+        Ok(Writing::new(move || {
+            let companions = companions.as_deref();
+            let model = ModelToSave { config: &config, parameters: &parameters, kind, companions };
+            save_model(&model, &path).map_err(|error| file_error(&path, error))
+        }))
+    }
+
+    /// The kind of numbers of a saved model: that of the layers.
+    fn kind(&self) -> SaveKind {
+        match self.learner.model.network.head().kind() {
             Kind::BFloat16 => SaveKind::BFloat16,
             _ => SaveKind::Float32,
-        };
-        let path = folder.join("model");
-        let saved = self.learner.save_model(&path, kind);
-        saved.map_err(|error| file_error(&path, error))
+        }
     }
 
     pub(crate) fn version(&self) -> PolicyVersion {

@@ -23,7 +23,7 @@ use scalerl_files::{DOCUMENT, TABLE};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use tch::{Kind, TchError, Tensor};
+use tch::{Device, Kind, TchError, Tensor};
 use thiserror::Error;
 
 use super::learner::Learner;
@@ -91,9 +91,40 @@ pub use ranks::{RestorePlan, restore_together, save_together};
 
 /// Writes a checkpoint of the learner into `folder` and returns its path.
 pub fn save(learner: &Learner, notes: &Value, folder: &Path) -> Result<PathBuf, CheckpointError> {
-    let step = learner.steps_taken;
-    let about = About { step, base: base(learner)?, notes };
-    write_folder(&about, folder, |path| Ok(write_tensors(path, &named(learner)?)?))
+    Snapshot { step: learner.steps_taken, base: base(learner)?, tensors: named(learner)? }
+        .write(notes, folder)
+}
+
+/// A learner's state at one moment, to be written while the learner goes on.
+pub struct Snapshot {
+    step: u64,
+    base: Option<String>,
+    tensors: Vec<(String, Tensor)>,
+}
+
+impl Snapshot {
+    /// Copies the state into the memory of the host.
+    pub fn take(learner: &Learner) -> Result<Self, CheckpointError> {
+        let copied = |(name, tensor): (String, Tensor)| {
+            let is_here = tensor.device() == Device::Cpu;
+            let copy = if is_here { tensor.f_copy() } else { tensor.f_to_device(Device::Cpu) };
+            copy.map(|copy| (name, copy))
+        };
+        let tensors = named(learner)?.into_iter().map(copied).collect::<Result<_, _>>()?;
+        Ok(Self { step: learner.steps_taken, base: base(learner)?, tensors })
+    }
+
+    /// The float32 weights that are trained, in the order of their layout.
+    pub fn masters(&self) -> Vec<Tensor> {
+        let masters = self.tensors.iter().filter(|(name, _)| name.starts_with("master."));
+        masters.map(|(_, tensor)| tensor.shallow_clone()).collect()
+    }
+
+    /// Writes a checkpoint into `folder` and returns its path.
+    pub fn write(&self, notes: &Value, folder: &Path) -> Result<PathBuf, CheckpointError> {
+        let about = About { step: self.step, base: self.base.clone(), notes };
+        write_folder(&about, folder, |path| Ok(write_tensors(path, &self.tensors)?))
+    }
 }
 
 /// What a checkpoint says beside its tensors.
