@@ -15,6 +15,7 @@ pub(crate) mod environment;
 mod history;
 pub(crate) mod live;
 mod material;
+mod memory;
 mod plan;
 pub(crate) mod policy;
 mod provenance;
@@ -77,6 +78,9 @@ pub(crate) struct Args {
     /// With --dry-run: what an hour of one device costs, in any currency.
     #[arg(long, value_name = "PRICE", requires = "dry_run", value_parser = crate::status::price)]
     price_per_hour: Option<f64>,
+    /// With --dry-run: ask about a GPU of this memory, as 80GB or 141GB, instead of the one at hand.
+    #[arg(long, value_name = "SIZE", requires = "dry_run", value_parser = memory::size)]
+    device_memory: Option<u64>,
     /// Open a live page of the run, on this machine alone (see `scalerl watch`).
     #[cfg(feature = "watch")]
     #[arg(long)]
@@ -218,7 +222,12 @@ fn dry_run(args: &Args, recipe: &Resolved, device: Device, out: &mut dyn Write) 
     say_advice(recipe, out)?;
     let is_shared = generator_device(&args.device, device, recipe) == device;
     let own_devices = if is_shared { 1.0 } else { 2.0 };
-    let machine = plan::Machine { device, own_devices, price_per_hour: args.price_per_hour };
+    let machine = plan::Machine {
+        device,
+        device_memory: args.device_memory,
+        own_devices,
+        price_per_hour: args.price_per_hour,
+    };
     plan::print(recipe, &machine, out)
 }
 

@@ -10,7 +10,9 @@
 
 use std::{path::PathBuf, sync::mpsc, thread, time::Duration};
 
-use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, Trainer, TrainerError, WeightHandle};
+use scalerl_rollout::{
+    PolicyVersion, StepReport, TrainBatch, Trainer, TrainerError, WeightHandle, Writing,
+};
 use tokio::sync::oneshot;
 
 /// A trainer that can be waited for. One question at a time.
@@ -24,8 +26,11 @@ pub trait TrainerHandle: Send + 'static {
     /// Makes the weights of the last step readable by generators.
     fn publish(&mut self) -> impl Future<Output = Result<WeightHandle, TrainerError>> + Send;
 
-    /// Saves everything the next step depends on.
-    fn save(&mut self, folder: PathBuf) -> impl Future<Output = Result<(), TrainerError>> + Send;
+    /// Takes everything the next step depends on, to be written into a folder by another thread.
+    fn save(
+        &mut self,
+        folder: PathBuf,
+    ) -> impl Future<Output = Result<Writing, TrainerError>> + Send;
 
     /// Takes back what was saved.
     fn restore(
@@ -82,8 +87,8 @@ impl<T: Trainer> TrainerHandle for OwnThread<T> {
         self.ask(Trainer::publish).await
     }
 
-    async fn save(&mut self, folder: PathBuf) -> Result<(), TrainerError> {
-        self.ask(move |trainer| trainer.save(&folder)).await
+    async fn save(&mut self, folder: PathBuf) -> Result<Writing, TrainerError> {
+        self.ask(move |trainer| trainer.snapshot(&folder)).await
     }
 
     async fn restore(&mut self, folder: PathBuf) -> Result<PolicyVersion, TrainerError> {
@@ -120,9 +125,9 @@ impl<T: Trainer> TrainerHandle for Simulated<T> {
         self.trainer.publish()
     }
 
-    async fn save(&mut self, folder: PathBuf) -> Result<(), TrainerError> {
+    async fn save(&mut self, folder: PathBuf) -> Result<Writing, TrainerError> {
         self.pass().await;
-        self.trainer.save(&folder)
+        self.trainer.snapshot(&folder)
     }
 
     async fn restore(&mut self, folder: PathBuf) -> Result<PolicyVersion, TrainerError> {
@@ -172,7 +177,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut trainer = OwnThread::start(FakeTrainer::new()).unwrap();
         assert_eq!(trainer.publish().await.unwrap().version, PolicyVersion(0));
-        trainer.save(folder.path().to_owned()).await.unwrap();
+        trainer.save(folder.path().to_owned()).await.unwrap().finish().unwrap();
         assert_eq!(trainer.restore(folder.path().to_owned()).await.unwrap(), PolicyVersion(0));
     }
 }

@@ -1,10 +1,11 @@
 //! One safetensors file, written and read whole. Used by model folders and checkpoints alike.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 
-use safetensors::tensor::TensorView;
+use safetensors::tensor::View;
 use safetensors::{Dtype, SafeTensorError, SafeTensors, serialize_to_file};
 use tch::{Device, Kind, Tensor};
 
@@ -44,24 +45,43 @@ pub(crate) fn write_tensors_about<const N: usize>(
     tensors: &[(String, Tensor)],
     about: [(String, String); N],
 ) -> Result<(), LoadError> {
-    let mut data = Vec::with_capacity(tensors.len());
-    for (_, tensor) in tensors {
-        let tensor = tensor.f_to_device(Device::Cpu)?.f_contiguous()?;
-        let mut bytes = vec![0; tensor.numel() * tensor.kind().elt_size_in_bytes()];
-        tensor.f_copy_data_u8(&mut bytes, tensor.numel())?;
-        data.push(bytes);
-    }
     let mut views = Vec::with_capacity(tensors.len());
-    for ((name, tensor), bytes) in tensors.iter().zip(&data) {
+    for (name, tensor) in tensors {
+        let tensor = tensor.f_to_device(Device::Cpu)?.f_contiguous()?;
         let shape = tensor.size().iter().map(|size| *size as usize).collect();
-        let view = TensorView::new(dtype_of(tensor.kind()), shape, bytes);
-        views.push((name, view.map_err(|error| broken(path, error))?));
+        views.push((name, HostTensor { tensor, shape }));
     }
     // Transformers asks for this key before it reads a file.
     let format = ("format".to_owned(), "pt".to_owned());
     let about = about.into_iter().chain([format]).collect();
     serialize_to_file(views, Some(about), path).map_err(|error| broken(path, error))?;
     File::open(path).and_then(|file| file.sync_all()).map_err(LoadError::io(path))
+}
+
+/// A tensor in the host's memory, whose bytes are copied out when it is its turn to be written.
+struct HostTensor {
+    tensor: Tensor,
+    shape: Vec<usize>,
+}
+
+impl View for HostTensor {
+    fn dtype(&self) -> Dtype {
+        dtype_of(self.tensor.kind())
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        let mut bytes = vec![0; self.data_len()];
+        self.tensor.copy_data_u8(&mut bytes, self.tensor.numel());
+        Cow::Owned(bytes)
+    }
+
+    fn data_len(&self) -> usize {
+        self.tensor.numel() * self.tensor.kind().elt_size_in_bytes()
+    }
 }
 
 /// The words in a file's metadata.

@@ -113,6 +113,32 @@ pub trait Generator: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), GeneratorError>> + Send;
 }
 
+/// What of a saved trainer is still to be written.
+pub struct Writing(Option<Box<dyn FnOnce() -> Result<(), TrainerError> + Send>>);
+
+impl Writing {
+    /// Nothing is left to do.
+    pub fn done() -> Self {
+        Self(None)
+    }
+
+    /// `write` needs nothing of the trainer any more.
+    pub fn new(write: impl FnOnce() -> Result<(), TrainerError> + Send + 'static) -> Self {
+        Self(Some(Box::new(write)))
+    }
+
+    /// Writes it, on the thread that calls.
+    pub fn finish(self) -> Result<(), TrainerError> {
+        self.0.map_or(Ok(()), |write| write())
+    }
+}
+
+impl std::fmt::Debug for Writing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writing").field("is_done", &self.0.is_none()).finish()
+    }
+}
+
 /// Takes one optimizer step per call.
 ///
 /// Not async: a step owns the device for seconds, so the engine gives the trainer a thread and
@@ -129,6 +155,12 @@ pub trait Trainer: Send + 'static {
     /// Writes everything the next step depends on (weights, optimizer, random state) into an
     /// existing empty folder.
     fn save(&mut self, folder: &Path) -> Result<(), TrainerError>;
+
+    /// Takes what [`Trainer::save`] would write as it is now, to be written by another thread while
+    /// steps go on. A trainer that cannot writes it at once.
+    fn snapshot(&mut self, folder: &Path) -> Result<Writing, TrainerError> {
+        self.save(folder).map(|()| Writing::done())
+    }
 
     /// Takes back what [`Trainer::save`] wrote; returns the version it was.
     fn restore(&mut self, folder: &Path) -> Result<PolicyVersion, TrainerError>;

@@ -31,7 +31,7 @@ pub mod train;
 pub mod version;
 
 pub use answer::AnswerEnd;
-pub use boundary::{Generator, GeneratorError, Trainer, TrainerError, WeightHandle};
+pub use boundary::{Generator, GeneratorError, Trainer, TrainerError, WeightHandle, Writing};
 pub use completion::{BrokenCompletion, Completion, FinishReason, LEAST_LOGPROB, LOGPROB_SLACK};
 pub use episode::{
     Environment, EnvironmentError, Episode, EpisodeVerdict, Outcome, Sequence, Turn, assemble,

@@ -21,6 +21,7 @@ pub mod flops;
 pub mod generator;
 pub mod host;
 pub mod loss;
+pub mod memory;
 pub mod micro_batch;
 pub mod options;
 mod policy;

@@ -85,25 +85,55 @@ pub fn generator_options(
     config: &ModelConfig,
     device: Device,
 ) -> GeneratorOptions {
+    generator_options_beside(recipe, config, device, 0)
+}
+
+/// The same beside a trainer that will take `later` bytes of what is free now.
+pub fn generator_options_beside(
+    recipe: &Recipe,
+    config: &ModelConfig,
+    device: Device,
+    later: u64,
+) -> GeneratorOptions {
     let usual = GeneratorOptions::of(device);
-    let (most_running, bytes) = if device == Device::Cpu {
-        (MOST_RUNNING.1, CPU_CACHE_BYTES)
-    } else {
-        // A device that cannot say what is free will say so when the cache is made.
-        let free = shim::device_memory(device).map_or(0, |(free, _)| free);
-        (MOST_RUNNING.0, (free as f64 * CUDA_CACHE_SHARE) as u64)
-    };
-    let running = completions_in_flight(recipe).clamp(1, most_running);
-    let longest = longest_sequence(recipe);
-    let affordable = bytes / cache_bytes_per_token(recipe, config, device).max(1);
-    let cache_tokens = (running * longest).min(affordable).max(longest);
+    // A device that cannot say what is free will say so when the cache is made.
+    let free = || shim::device_memory(device).map_or(0, |(free, _)| free);
+    let room = (device != Device::Cpu).then(|| (free(), later));
+    let (cache_tokens, _) = cache_tokens(recipe, config, device, room);
     GeneratorOptions {
-        cache_tokens: cache_tokens.next_multiple_of(usual.page_tokens as u64) as usize,
-        running: running as usize,
+        cache_tokens: cache_tokens as usize,
+        running: running(recipe, device) as usize,
         head: head_options(recipe, device).mode,
         keeps_prefixes: recipe.has_episodes(),
         ..usual
     }
+}
+
+/// Sequences that are written at once.
+pub(crate) fn running(recipe: &Recipe, device: Device) -> u64 {
+    let most = if device == Device::Cpu { MOST_RUNNING.1 } else { MOST_RUNNING.0 };
+    completions_in_flight(recipe).clamp(1, most)
+}
+
+/// Tokens of the cache, and bytes of each. `room`: bytes that are free when it is made, and how many of
+/// them others will take.
+pub(crate) fn cache_tokens(
+    recipe: &Recipe,
+    config: &ModelConfig,
+    device: Device,
+    room: Option<(u64, u64)>,
+) -> (u64, u64) {
+    let bytes = match (device, room) {
+        (Device::Cpu, _) => CPU_CACHE_BYTES,
+        (_, Some((free, later))) => {
+            ((free as f64 * CUDA_CACHE_SHARE) as u64).min(free.saturating_sub(later))
+        }
+        (_, None) => u64::MAX,
+    };
+    let each = cache_bytes_per_token(recipe, config, device).max(1);
+    let longest = longest_sequence(recipe);
+    let tokens = (running(recipe, device) * longest).min(bytes / each).max(longest);
+    (tokens.next_multiple_of(GeneratorOptions::of(device).page_tokens as u64), each)
 }
 
 /// What the recipe does with half-written completions.

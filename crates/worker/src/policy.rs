@@ -6,12 +6,12 @@
 use std::path::Path;
 
 use scalerl_model::folder::Model;
-use scalerl_model::save::{FolderToSave, SaveKind, save_model_of};
-use scalerl_model::train::checkpoint::CheckpointError;
+use scalerl_model::save::{FolderToSave, ModelToSave, SaveKind, save_model, save_model_of};
+use scalerl_model::train::checkpoint::{CheckpointError, Snapshot};
 use scalerl_model::train::{BatchError, Learner, PassKind, RankError, Ranks, StepError};
 use scalerl_recipe::{Kl, Objective, RatioGrain, Recipe};
 use scalerl_rollout::{
-    PolicyVersion, StepReport, TrainBatch, TrainSequence, TrainerError, WeightHandle,
+    PolicyVersion, StepReport, TrainBatch, TrainSequence, TrainerError, WeightHandle, Writing,
 };
 use scalerl_torch::device::peak_memory;
 use tch::{Device, Kind, TchError, Tensor};
@@ -57,6 +57,27 @@ impl Policy {
         saved.map_err(|error| file_error(&path, error))
     }
 
+    /// The same of a state that was taken. An adapter is small and written at once.
+    pub(crate) fn model_of(
+        &mut self,
+        state: &Snapshot,
+        folder: &Path,
+    ) -> Result<Writing, TrainerError> {
+        let model = &self.learner.model;
+        if model.adapter.is_some() {
+            return self.save_model(folder).map(|()| Writing::done());
+        }
+        let (config, companions) = (model.config.clone(), model.folder.clone());
+        let (kind, path) = (self.save_kind(), folder.join("model"));
+        let parameters = state.masters();
+        Ok(Writing::new(move || {
+            let companions = companions.as_deref();
+            let model = ModelToSave { config: &config, parameters: &parameters, kind, companions };
+            save_model(&model, &path).map_err(|error| file_error(&path, error))
+        }))
+    }
+
+    /// The kind of numbers of a saved model: that of the layers.
     fn save_kind(&self) -> SaveKind {
         match self.learner.model.network.head().kind() {
             Kind::BFloat16 => SaveKind::BFloat16,

@@ -19,13 +19,16 @@ use std::time::Instant;
 use scalerl_model::error::LoadError;
 use scalerl_model::folder::Model;
 use scalerl_model::train::Learner;
-use scalerl_model::train::checkpoint::{self, CheckpointError};
+use scalerl_model::train::checkpoint::{self, CheckpointError, Snapshot};
 use scalerl_recipe::Recipe;
-use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, Trainer, TrainerError, WeightHandle};
+use scalerl_rollout::{
+    PolicyVersion, StepReport, TrainBatch, Trainer, TrainerError, WeightHandle, Writing,
+};
 use scalerl_torch::device;
 use serde_json::json;
 use tch::{TchError, Tensor};
 
+use crate::memory::{Setting, out_of_room};
 use crate::options::learner_options;
 use crate::policy::{Policy, device_error, step_error};
 use crate::ranks::rank_error;
@@ -37,6 +40,8 @@ pub struct LocalTrainer {
     weight_store: Arc<WeightStore>,
     threads: Option<usize>,
     sharing: Sharing,
+    /// Said where the device has no room.
+    holders: String,
 }
 
 /// Whose the weights are that the network computes with.
@@ -59,10 +64,13 @@ impl LocalTrainer {
         weight_store: Arc<WeightStore>,
     ) -> Result<Self, TrainerError> {
         let options = learner_options(recipe, model.device());
+        let setting = Setting::of(recipe, &model.config, model.device(), None);
+        // An adapter that does not fit the model was refused where it was made.
+        let holders = out_of_room(&setting).unwrap_or_default();
         let failed = |error: TchError| device_error(PolicyVersion(0), &error);
         let learner = Learner::new(model, options).map_err(failed)?;
         let policy = Policy::try_new(recipe, learner).map_err(failed)?;
-        Ok(Self { policy, weight_store, threads: None, sharing: Sharing::Copied })
+        Ok(Self { policy, weight_store, threads: None, sharing: Sharing::Copied, holders })
     }
 
     /// Shares the bf16 weights that the network computes with: a generator made over
@@ -87,6 +95,17 @@ impl LocalTrainer {
             Sharing::Copied | Sharing::Current => {}
         }
         Ok(())
+    }
+
+    /// A device without room says who holds it.
+    fn with_holders(&self, error: TrainerError) -> TrainerError {
+        match error {
+            TrainerError::OutOfMemory { version, reason } => {
+                let first = reason.lines().next().unwrap_or_default();
+                TrainerError::OutOfMemory { version, reason: format!("{first}; {}", self.holders) }
+            }
+            other => other,
+        }
     }
 
     fn masters_moved(&mut self) {
@@ -144,6 +163,7 @@ impl Trainer for LocalTrainer {
             device::use_threads(threads);
         }
         let taken = self.take_step(batch);
+        let taken = taken.map_err(|error| self.with_holders(error));
         let (totals, step) = taken.map_err(|error| self.policy.give_up(error))?;
         self.masters_moved();
         Ok(self.policy.report(batch, &totals, &step, started.elapsed().as_secs_f64()))
@@ -165,6 +185,19 @@ impl Trainer for LocalTrainer {
         checkpoint::save(&self.policy.learner, &json!({"trainer": "local"}), folder)
             .map_err(|error| checkpoint_error(folder, error))?;
         self.policy.save_model(folder)
+    }
+
+    fn snapshot(&mut self, folder: &Path) -> Result<Writing, TrainerError> {
+        let taken = Snapshot::take(&self.policy.learner);
+        let state = taken.map_err(|error| checkpoint_error(folder, error))?;
+        let model = self.policy.model_of(&state, folder)?;
+        let folder = folder.to_path_buf();
+        Ok(Writing::new(move || {
+            state
+                .write(&json!({"trainer": "local"}), &folder)
+                .map_err(|error| checkpoint_error(&folder, error))?;
+            model.finish()
+        }))
     }
 
     fn restore(&mut self, folder: &Path) -> Result<PolicyVersion, TrainerError> {

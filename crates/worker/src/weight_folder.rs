@@ -16,7 +16,9 @@ use std::path::{Path, PathBuf};
 
 use scalerl_model::folder::Model;
 use scalerl_model::save::{ModelToSave, SaveKind, save_model};
-use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, Trainer, TrainerError, WeightHandle};
+use scalerl_rollout::{
+    PolicyVersion, StepReport, TrainBatch, Trainer, TrainerError, WeightHandle, Writing,
+};
 use tch::Kind;
 
 use crate::policy::device_error;
@@ -153,6 +155,10 @@ impl<T: HoldsModel> Trainer for FolderTrainer<T> {
 
     fn save(&mut self, folder: &Path) -> Result<(), TrainerError> {
         self.inner.save(folder)
+    }
+
+    fn snapshot(&mut self, folder: &Path) -> Result<Writing, TrainerError> {
+        self.inner.snapshot(folder)
     }
 
     fn restore(&mut self, folder: &Path) -> Result<PolicyVersion, TrainerError> {

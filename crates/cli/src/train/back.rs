@@ -118,6 +118,7 @@ pub(super) fn after(
         from: Some(Target::Best),
         dry_run: false,
         price_per_hour: None,
+        device_memory: None,
         no_history: args.no_history,
         // The page that is open stays open.
         #[cfg(feature = "watch")]

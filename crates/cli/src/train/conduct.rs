@@ -19,7 +19,8 @@ use scalerl_rollout::{Environment, Generator, Trainer};
 use scalerl_task::{Rendered, TaskGrader};
 use scalerl_torch::tch::{Device, Kind, Tensor};
 use scalerl_worker::flops::{SequenceSize, forward_flops};
-use scalerl_worker::options::{cache_after_exchange, compute_kind, generator_options};
+use scalerl_worker::memory::{self, Setting};
+use scalerl_worker::options::{cache_after_exchange, compute_kind, generator_options_beside};
 use scalerl_worker::ranks::{RankedTrainer, Team};
 use scalerl_worker::remote::RedisGenerator;
 use scalerl_worker::{
@@ -37,7 +38,7 @@ use super::cluster::watch::{Others, Watch};
 use super::cluster::{Lead, rank_deadlines, remote, session_name};
 use super::environment::{now, threads};
 use super::live;
-use super::policy::Policy;
+use super::policy::{Policy, bad_model};
 use super::rendering::Renderer;
 use super::servers::Servers;
 use super::trackers::Trackers;
@@ -138,9 +139,16 @@ impl Parts<'_> {
     ) -> Result<LocalGenerator> {
         let (recipe, device) = (self.recipe, self.generator_device);
         let model = self.own_generator_model(trainer, device)?;
+        // Beside a trainer the cache leaves room for what that will take in its first step.
+        let later = if trainer.device() == device {
+            let setting = Setting::of(recipe, &model.config, device, None);
+            memory::later(&setting).map_err(|error| bad_model(&error))?
+        } else {
+            0
+        };
         let tokenizer = self.renderer.tokenizer();
         Ok(LocalGenerator::start(LocalGeneratorSetup {
-            options: generator_options(recipe, &model.config, device),
+            options: generator_options_beside(recipe, &model.config, device, later),
             model,
             stop_tokens: self.renderer.ends(),
             tokenizer,

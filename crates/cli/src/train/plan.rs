@@ -10,24 +10,22 @@ mod trial;
 use std::io::Write;
 
 use anyhow::Result;
-use scalerl_model::config::ModelConfig;
 use scalerl_model::train::ComputeKind;
 use scalerl_recipe::{Adapter, OffPolicy, Recipe, Resolved};
 use scalerl_task::Problems;
-use scalerl_torch::shim;
 use scalerl_torch::tch::Device;
-use scalerl_worker::options::{generator_options, learner_options};
+use scalerl_worker::options::learner_options;
 
-use crate::train::GIB;
 use crate::train::environment::threads;
-use crate::train::material;
 use crate::train::policy::Policy;
 use crate::train::rendering::Renderer;
-const MIB: f64 = (1_u64 << 20) as f64;
+use crate::train::{material, memory};
 
 /// Where the run would be, and what an hour of a device costs.
 pub(crate) struct Machine {
     pub(crate) device: Device,
+    /// Bytes of a GPU that is asked about in place of the device at hand.
+    pub(crate) device_memory: Option<u64>,
     /// Devices of this process.
     pub(crate) own_devices: f64,
     pub(crate) price_per_hour: Option<f64>,
@@ -63,7 +61,7 @@ pub(crate) fn print(recipe: &Resolved, machine: &Machine, out: &mut dyn Write) -
 
     let step = try_problems(recipe, problems, &policy, out)?;
     step.print(recipe, out)?;
-    memory(recipe, &config, policy.trained(recipe)?, device, out)?;
+    memory::print(recipe, &config, device, machine.device_memory, out)?;
     let question = time::Question {
         recipe,
         config: &config,
@@ -170,62 +168,6 @@ impl Step {
     }
 }
 
-fn memory(
-    recipe: &Recipe,
-    config: &ModelConfig,
-    adapter: Option<i64>,
-    device: Device,
-    out: &mut dyn Write,
-) -> Result<()> {
-    let learner = learner_options(recipe, device);
-    let parameters = config.parameter_count() as f64;
-    let is_wide = learner.compute == ComputeKind::Float32;
-    let width = if is_wide { 4.0 } else { 2.0 };
-    let copy = parameters * width;
-    let (trainer, published, generator) = match adapter {
-        // Masters and two moments; gradients in the kind of the layers; a copy for the layers unless
-        // they are the masters. Two published copies take turns.
-        None => (parameters * 12.0 + copy + if is_wide { 0.0 } else { copy }, 2.0 * copy, copy),
-        // The base once, for all; masters, moments and gradients of the adapter, all float32.
-        Some(trained) => {
-            let trained = trained as f64;
-            (copy + trained * 16.0, 2.0 * trained * 4.0, trained * 4.0)
-        }
-    };
-    let options = generator_options(recipe, config, device);
-    let per_token =
-        2.0 * config.layers.len() as f64 * (config.kv_heads * config.head_width) as f64 * width;
-    let cache = options.cache_tokens as f64 * per_token;
-    let whole = trainer + published + generator + cache;
-    write!(
-        out,
-        "memory    trainer {}, published weights {}, generator {} and its cache {} ({} tokens): {} \
-         before activations",
-        memory_size(trainer),
-        memory_size(published),
-        memory_size(generator),
-        memory_size(cache),
-        tokens(options.cache_tokens as f64),
-        memory_size(whole),
-    )?;
-    if let Device::Cuda(_) = device {
-        let (free, total) = shim::device_memory(device)?;
-        write!(out, "; {:.1} of {:.1} GiB are free", free as f64 / GIB, total as f64 / GIB)?;
-        if whole > free as f64 {
-            write!(out, ": TOO LITTLE")?;
-        }
-    }
-    Ok(writeln!(out)?)
-}
-
 fn tokens(count: f64) -> String {
     if count < 1e5 { format!("{count:.0}") } else { format!("{:.2}M", count / 1e6) }
-}
-
-fn memory_size(bytes: f64) -> String {
-    if bytes < 0.1 * GIB {
-        format!("{:.1} MiB", bytes / MIB)
-    } else {
-        format!("{:.2} GiB", bytes / GIB)
-    }
 }

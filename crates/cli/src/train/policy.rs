@@ -155,11 +155,13 @@ impl Policy {
         Ok(Self { folder: place.base, adapter: place.adapter, random })
     }
 
-    /// Refuses a model whose weights alone do not fit, before a run folder is made for it.
+    /// Refuses a model whose weights alone do not fit, or a run that does not, before a run folder is
+    /// made for it.
     fn fitting(self, recipe: &Recipe, device: Device) -> Result<Self> {
         let checked = memory::check(&self.config()?, Kind::BFloat16, device);
         checked.map_err(|error| bad_model(&error))?;
         self.trained(recipe)?;
+        super::memory::check(recipe, &self.config()?, device)?;
         Ok(self)
     }
 

@@ -126,6 +126,20 @@ fn a_plan_refuses_prompts_that_are_all_too_long() {
 }
 
 #[test]
+fn a_device_of_no_size_is_refused() {
+    for bad in ["80", "a lot", "-1GB"] {
+        let mut command = train("scalerl", "sizeless", &[]);
+        command.args(["--dry-run", &format!("--device-memory={bad}")]);
+        let said = said(command);
+        assert_eq!(said.code, Some(2), "{said:?}");
+        assert!(said.err.contains("80GB"), "{}", said.err);
+    }
+    let mut command = train("scalerl", "sizeless", &[]);
+    command.args(["--device-memory", "80GB"]);
+    assert_eq!(self::said(command).code, Some(2), "only a plan asks about other machines");
+}
+
+#[test]
 fn a_plan_has_a_time_and_a_price_for_models_that_cannot_be_tried() {
     let model = folder().join("large-model");
     std::fs::create_dir_all(&model).unwrap();
@@ -147,10 +161,20 @@ fn a_plan_has_a_time_and_a_price_for_models_that_cannot_be_tried() {
     let mut command = train("scalerl", "large", &["model.weights=\"random\"", &path]);
     command.args(["--dry-run", "--price-per-hour", "2.5", "--set", "warm_up.examples=none"]);
     command.args(["--set", "sampling.max_prompt_tokens=512"]);
+    // Another machine's GPU is asked about.
+    command.args(["--device-memory", "80GB"]);
     let said = succeed(command);
-    for words in
-        ["estimated from ", "TFLOP/s", "100 steps: between", "at 2.5 an hour", "budget.steps"]
-    {
+    for words in [
+        "estimated from ",
+        "TFLOP/s",
+        "100 steps: between",
+        "at 2.5 an hour",
+        "budget.steps",
+        "masters 2",
+        "of 71.53 GiB that can be used of a device",
+        "DOES NOT FIT",
+        "--set 'pipeline.weights=shared' (",
+    ] {
         assert!(said.out.contains(words), "`{words}` is missing in: {}", said.out);
     }
     assert!(said.out.contains("gold answers judged right"), "{}", said.out);

@@ -10,7 +10,9 @@ use std::{
 };
 
 use scalerl_engine::{TrainerHandle, fake::FakeTrainer};
-use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, Trainer, TrainerError, WeightHandle};
+use scalerl_rollout::{
+    PolicyVersion, StepReport, TrainBatch, Trainer, TrainerError, WeightHandle, Writing,
+};
 use tokio::time::{Instant, sleep};
 
 use crate::{
@@ -84,8 +86,8 @@ impl TrainerHandle for Ranks {
     }
 
     /// Only the run's end is saved, after all that is measured.
-    async fn save(&mut self, folder: PathBuf) -> Result<(), TrainerError> {
-        self.trainer.save(&folder)
+    async fn save(&mut self, folder: PathBuf) -> Result<Writing, TrainerError> {
+        self.trainer.snapshot(&folder)
     }
 
     async fn restore(&mut self, folder: PathBuf) -> Result<PolicyVersion, TrainerError> {

@@ -1,13 +1,19 @@
 //! Checkpoints.
 //!
+//! ```text
+//! trainer   step | snapshot | step | step | step …
+//! disk                      | trainer's files, the run's, sums | rename
+//! ```
 //! The state is taken in one go when the trainer is between two steps; writing it, and the sums of
-//! all files, happen while training goes on. A checkpoint waits for an evaluation of an older
-//! version, because those weights would be gone after a resume.
+//! all files, happen while training goes on, one checkpoint at a time. Until the rename the last whole
+//! one is what a resume finds. A checkpoint waits for an evaluation of an older version, because those
+//! weights would be gone after a resume.
 //!
 //! Not here: the way back (`resuming.rs`).
 
 use scalerl_journal::{Draft, What};
-use scalerl_rollout::{Generator, Grader, PolicyVersion, PromptSource};
+use scalerl_rollout::{Generator, Grader, PolicyVersion, PromptSource, Writing};
+use tokio::time::timeout;
 
 use super::{Conductor, Done, TrainerUse, training::in_time};
 use crate::{
@@ -18,10 +24,12 @@ use crate::{
     trainer_handle::TrainerHandle,
 };
 
-/// A checkpoint that has the trainer's files and lacks the rest.
+/// A checkpoint that is to be written.
 #[derive(Debug)]
 pub(super) struct Saved {
     draft: Draft,
+    /// The trainer's files.
+    trainer: Writing,
     files: Files,
 }
 
@@ -60,7 +68,7 @@ impl<G: Generator, S: TrainerHandle, P: PromptSource, R: Grader> Conductor<G, S,
                 let draft = checkpoints.begin(version)?;
                 let save = trainer.save(draft.subfolder(TRAINER)?);
                 match in_time(&settings, "saving the trainer", save).await {
-                    Ok(()) => Ok(Saved { draft, files }),
+                    Ok(trainer) => Ok(Saved { draft, trainer, files }),
                     Err(error) => {
                         // On a full disk its room is needed for what is still to be written.
                         draft.discard();
@@ -79,25 +87,31 @@ impl<G: Generator, S: TrainerHandle, P: PromptSource, R: Grader> Conductor<G, S,
         &mut self,
         result: Result<Saved, EngineError>,
     ) -> Result<(), EngineError> {
-        let Saved { draft, files } = match result {
+        let Saved { draft, trainer, files } = match result {
             Ok(saved) => saved,
             Err(error) => {
                 self.progress.saving = None;
                 return Err(error);
             }
         };
+        let limit = self.settings.deadlines.trainer;
         self.work.spawn(async move {
             let written = tokio::task::spawn_blocking(move || {
-                if let Err(error) = files.write(&draft) {
+                let all = trainer.finish().map_err(EngineError::from);
+                if let Err(error) = all.and_then(|()| files.write(&draft)) {
+                    // On a full disk its room is needed for what is still to be written.
                     draft.discard();
                     return Err(error);
                 }
                 draft.commit()?;
                 Ok(files.version)
             });
-            match written.await {
-                Ok(result) => Done::Committed(result),
-                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            match timeout(limit, written).await {
+                Ok(Ok(result)) => Done::Committed(result),
+                Ok(Err(error)) => std::panic::resume_unwind(error.into_panic()),
+                Err(_) => {
+                    Done::Committed(Err(EngineError::Late { what: "writing a checkpoint", limit }))
+                }
             }
         });
         Ok(())

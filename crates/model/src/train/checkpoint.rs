@@ -16,7 +16,7 @@
 
 mod ranks;
 mod saved;
-mod snapshot;
+mod rank_part;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -27,7 +27,7 @@ use scalerl_files::{DOCUMENT, TABLE};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use tch::{TchError, Tensor};
+use tch::{Device, TchError, Tensor};
 use tempfile::TempDir;
 use thiserror::Error;
 
@@ -106,13 +106,44 @@ pub fn folder_name(step: u64) -> String {
 
 /// Writes a checkpoint of the learner into `folder` and returns its path.
 pub fn save(learner: &Learner, notes: &Value, folder: &Path) -> Result<PathBuf, CheckpointError> {
-    let step = learner.steps_taken;
-    let about = About { step, format: FORMATS[0], base: base(learner)?, notes };
-    let work = draft(folder)?;
-    let path = work.path().join(TENSORS);
-    write_tensors(&path, &named(learner)?)?;
-    let files = BTreeMap::from([(TENSORS.to_owned(), sum(&path)?)]);
-    commit(work, &about, files, folder)
+    Snapshot { step: learner.steps_taken, base: base(learner)?, tensors: named(learner)? }
+        .write(notes, folder)
+}
+
+/// A learner's state at one moment, to be written while the learner goes on.
+pub struct Snapshot {
+    step: u64,
+    base: Option<String>,
+    tensors: Vec<(String, Tensor)>,
+}
+
+impl Snapshot {
+    /// Copies the state into the memory of the host.
+    pub fn take(learner: &Learner) -> Result<Self, CheckpointError> {
+        let copied = |(name, tensor): (String, Tensor)| {
+            let is_here = tensor.device() == Device::Cpu;
+            let copy = if is_here { tensor.f_detach_copy() } else { tensor.f_to_device(Device::Cpu) };
+            copy.map(|copy| (name, copy))
+        };
+        let tensors = named(learner)?.into_iter().map(copied).collect::<Result<_, _>>()?;
+        Ok(Self { step: learner.steps_taken, base: base(learner)?, tensors })
+    }
+
+    /// The float32 weights that are trained, in the order of their layout.
+    pub fn masters(&self) -> Vec<Tensor> {
+        let masters = self.tensors.iter().filter(|(name, _)| name.starts_with("master."));
+        masters.map(|(_, tensor)| tensor.shallow_clone()).collect()
+    }
+
+    /// Writes a checkpoint into `folder` and returns its path.
+    pub fn write(&self, notes: &Value, folder: &Path) -> Result<PathBuf, CheckpointError> {
+        let about = About { step: self.step, format: FORMATS[0], base: self.base.clone(), notes };
+        let work = draft(folder)?;
+        let path = work.path().join(TENSORS);
+        write_tensors(&path, &self.tensors)?;
+        let files = BTreeMap::from([(TENSORS.to_owned(), sum(&path)?)]);
+        commit(work, &about, files, folder)
+    }
 }
 
 /// What a checkpoint says beside its tensors.

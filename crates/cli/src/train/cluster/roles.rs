@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use scalerl_model::folder::Model;
-use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, Trainer, TrainerError, WeightHandle};
+use scalerl_rollout::{
+    PolicyVersion, StepReport, TrainBatch, Trainer, TrainerError, WeightHandle, Writing,
+};
 use scalerl_worker::ranks::{RankedTrainer, Roll};
 use scalerl_worker::{HoldsModel, LocalTrainer};
 
@@ -42,6 +44,10 @@ impl Trainer for AnyTrainer {
 
     fn save(&mut self, folder: &Path) -> Result<(), TrainerError> {
         self.inner().save(folder)
+    }
+
+    fn snapshot(&mut self, folder: &Path) -> Result<Writing, TrainerError> {
+        self.inner().snapshot(folder)
     }
 
     fn restore(&mut self, folder: &Path) -> Result<PolicyVersion, TrainerError> {

@@ -14,12 +14,15 @@ use scalerl_model::bench::{Shape, TrainBench, bench_train};
 use scalerl_model::config::{FeedForward, ModelConfig};
 use scalerl_model::train::ComputeKind;
 use scalerl_recipe::{GeneratorChoice, Recipe, WarmUpExamples};
+use scalerl_torch::shim;
 use scalerl_torch::tch::{Device, Kind};
 use scalerl_worker::flops::{SequenceSize, forward_flops};
 use scalerl_worker::options::{generator_options, learner_options};
 
 use super::Step;
 
+/// Bytes of a parameter in what is tried: weights, masters, moments, gradients, and a generator's.
+const TRIED_BYTES: f64 = 22.0;
 /// Operations of a probe that a CPU does in a few seconds.
 const PROBE_FLOPS: f64 = 1e12;
 /// A training step is a forward pass and twice that backward; a probe makes three.
@@ -203,6 +206,9 @@ impl Question<'_> {
             FeedForward::Dense { .. } if self.device == Device::Cpu && own > PROBE_FLOPS => {
                 "too large to be tried on a CPU in seconds".to_owned()
             }
+            FeedForward::Dense { .. } if self.is_too_large() => {
+                "too large to be tried whole on this device".to_owned()
+            }
             FeedForward::Dense { width } => {
                 match self.measure(&shape(self.config, width), sequences, length) {
                     Ok((generate, train)) => {
@@ -215,6 +221,13 @@ impl Question<'_> {
             }
         };
         self.scaled(&why, length)
+    }
+
+    /// Whether a GPU has no room for all weights with a float32 optimizer, which is what is tried.
+    fn is_too_large(&self) -> bool {
+        let Device::Cuda(_) = self.device else { return false };
+        let total = shim::device_memory(self.device).map_or(0, |(_, total)| total);
+        self.config.parameter_count() as f64 * TRIED_BYTES > total as f64
     }
 
     /// From a smaller model, by operations per token.

@@ -14,7 +14,7 @@ use serde_json::Value;
 use tch::{Device, Kind, Tensor};
 
 use super::saved::Saved;
-use super::snapshot::{Snapshot, file_name};
+use super::rank_part::{RankPart, file_name};
 use super::{
     About, CheckpointError, FORMATS, SECTIONS, base, check_base, commit, draft, read_notes,
 };
@@ -74,7 +74,7 @@ fn write_own(learner: &Learner, ranks: &Ranks, work: &Path) -> Result<FileSum, C
         return Err(CheckpointError::NotShared { path: work.to_path_buf() });
     }
     let path = work.join(file_name(ranks.rank(), ranks.size()));
-    Ok(Snapshot::of(learner)?.write(&path)?)
+    Ok(RankPart::of(learner)?.write(&path)?)
 }
 
 /// Every rank's file, or what the first that failed has said.

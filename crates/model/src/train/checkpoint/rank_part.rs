@@ -23,11 +23,11 @@ pub(super) fn file_name(rank: usize, size: usize) -> String {
 }
 
 /// What is to be written. The tensors are the learner's own: a step in between would be in them.
-pub(super) struct Snapshot {
+pub(super) struct RankPart {
     tensors: Vec<(String, Tensor)>,
 }
 
-impl Snapshot {
+impl RankPart {
     /// Of a learner whose memory is shared out.
     pub(super) fn of(learner: &Learner) -> Result<Self, TchError> {
         let shard = learner.shard.as_ref().expect("a learner of ranks");

@@ -1,0 +1,153 @@
+//! Whether a run fits a device, the largest micro-batch that does, and what to change where it does not.
+
+use scalerl_model::error::LoadError;
+use scalerl_recipe::{Adapter, Compute, GeneratorChoice, Gradients, Moments, Recipe, WeightSets};
+
+use super::{GeneratorPlace, RankMemory, Setting, of, said, usable};
+
+/// One key of the recipe, and the memory of the first rank with it and all changes before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// As `--set` takes it.
+    pub set: String,
+    pub total: u64,
+}
+
+/// How a run stands to a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fit {
+    /// The fullest rank.
+    pub memory: RankMemory,
+    /// Bytes that can be used of a device.
+    pub usable: u64,
+    /// Tokens of the largest micro-batch that fits, where one sequence of the longest kind does.
+    pub largest_micro_batch: Option<u64>,
+    /// What makes it fit, in the order in which it costs least; without an end that fits, all of it.
+    /// Empty where it fits as it is.
+    pub changes: Vec<Change>,
+}
+
+impl Fit {
+    pub fn fits(&self) -> bool {
+        self.memory.total() <= self.usable
+    }
+
+    /// Whether the changes are enough.
+    pub fn can_fit(&self) -> bool {
+        self.fits() || self.changes.last().is_some_and(|last| last.total <= self.usable)
+    }
+}
+
+/// The largest micro-batch that is looked for.
+const MOST_TOKENS: u64 = 1 << 20;
+
+/// Asks whether the first rank, the fullest, fits a device of `device_bytes`.
+pub fn fit(setting: &Setting, device_bytes: u64) -> Result<Fit, LoadError> {
+    let setting = Setting { device_bytes: Some(device_bytes), ..setting.clone() };
+    let (memory, usable) = (of(&setting, 0)?, usable(device_bytes));
+    let largest_micro_batch = largest_micro_batch(&setting, usable)?;
+    let mut changes = Vec::new();
+    if memory.total() > usable {
+        let mut recipe = setting.recipe.clone();
+        let mut best = memory.total();
+        for change in CHANGES {
+            let mut changed = recipe.clone();
+            let Some(set) = change(&mut changed, &setting) else { continue };
+            let total = of(&Setting { recipe: &changed, ..setting.clone() }, 0)?.total();
+            if total >= best {
+                continue;
+            }
+            (recipe, best) = (changed, total);
+            changes.push(Change { set, total });
+            if total <= usable {
+                break;
+            }
+        }
+    }
+    Ok(Fit { memory, usable, largest_micro_batch, changes })
+}
+
+/// What an error of a device without room adds: who holds most, and what would hold less.
+pub fn out_of_room(setting: &Setting) -> Result<String, LoadError> {
+    let memory = of(setting, 0)?;
+    let largest = memory.largest(4);
+    let largest: Vec<String> = largest
+        .iter()
+        .map(|(holder, bytes)| format!("{} {}", holder.name(), said(*bytes)))
+        .collect();
+    let mut remedies = Vec::new();
+    for change in CHANGES {
+        let mut recipe = setting.recipe.clone();
+        let Some(set) = change(&mut recipe, setting) else { continue };
+        let total = of(&Setting { recipe: &recipe, ..setting.clone() }, 0)?.total();
+        if let Some(less) = memory.total().checked_sub(total).filter(|less| *less > 0) {
+            remedies.push(format!("{set} (saves {})", said(less)));
+        }
+    }
+    let largest = largest.join(", ");
+    if remedies.is_empty() {
+        return Ok(format!("most is held by {largest}"));
+    }
+    Ok(format!("most is held by {largest}; --set {}", remedies.join(", or ")))
+}
+
+fn largest_micro_batch(setting: &Setting, usable: u64) -> Result<Option<u64>, LoadError> {
+    let mut recipe = setting.recipe.clone();
+    let mut holds = |tokens: u64| {
+        recipe.pipeline.micro_batch_tokens = tokens as u32;
+        Ok::<_, LoadError>(
+            of(&Setting { recipe: &recipe, ..setting.clone() }, 0)?.total() <= usable,
+        )
+    };
+    let (mut least, mut most) = (setting.recipe.longest_sequence().max(1), MOST_TOKENS);
+    if !holds(least)? {
+        return Ok(None);
+    }
+    while most - least > least / 64 {
+        let middle = (least + most) / 2;
+        if holds(middle)? { least = middle } else { most = middle }
+    }
+    Ok(Some(least))
+}
+
+type Try = fn(&mut Recipe, &Setting) -> Option<String>;
+
+/// From what costs nothing to what changes the run.
+const CHANGES: [Try; 6] = [
+    |recipe, setting| {
+        let can_share = setting.ranks == 1
+            && setting.generator == GeneratorPlace::Beside
+            && recipe.pipeline.generator == GeneratorChoice::Local
+            && recipe.model.compute != Compute::F32
+            && !recipe.shares_weights();
+        recipe.pipeline.weights = WeightSets::Shared;
+        can_share.then(|| "pipeline.weights=shared".to_owned())
+    },
+    |recipe, _| {
+        let is_new = !recipe.model.activation_checkpointing;
+        recipe.model.activation_checkpointing = true;
+        is_new.then(|| "model.activation_checkpointing=true".to_owned())
+    },
+    |recipe, _| {
+        let least = u32::try_from(recipe.longest_sequence()).ok()?;
+        let is_less = least < recipe.pipeline.micro_batch_tokens;
+        recipe.pipeline.micro_batch_tokens = least;
+        is_less.then(|| format!("pipeline.micro_batch_tokens={least}"))
+    },
+    |recipe, _| {
+        let is_new = recipe.optimizer.moments != Moments::Bf16;
+        recipe.optimizer.moments = Moments::Bf16;
+        is_new.then(|| "optimizer.moments=bf16".to_owned())
+    },
+    |recipe, setting| {
+        let is_new = recipe.optimizer.gradients != Gradients::Bf16 && setting.ranks == 1;
+        recipe.optimizer.gradients = Gradients::Bf16;
+        is_new.then(|| "optimizer.gradients=bf16".to_owned())
+    },
+    |recipe, _| {
+        let is_new = recipe.adapter == Adapter::None;
+        let (rank, alpha) = (32, 64.0);
+        recipe.adapter = Adapter::Lora { rank, alpha, layers: Vec::new() };
+        is_new.then(|| format!("adapter={{ type = \"lora\", rank = {rank}, alpha = {alpha:.1} }}"))
+    },
+];
