@@ -157,7 +157,7 @@ fn a_restored_trainer_takes_the_same_next_step_to_the_last_bit() {
 fn a_snapshot_is_what_was_when_it_was_taken() {
     for compute in [Compute::F32, Compute::Bf16] {
         let mut recipe = recipe();
-        recipe.model.compute = compute;
+        recipe.model.compute = compute.clone();
         recipe.optimizer.moments = Moments::Bf16;
         recipe.optimizer.gradients = Gradients::Bf16;
         let (at_once, later) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
