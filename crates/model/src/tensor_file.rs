@@ -47,9 +47,9 @@ pub(crate) fn write_tensors_about<const N: usize>(
 ) -> Result<(), LoadError> {
     let mut views = Vec::with_capacity(tensors.len());
     for (name, tensor) in tensors {
-        let tensor = tensor.f_to_device(Device::Cpu)?.f_contiguous()?;
+        let tensor = tensor.f_contiguous()?;
         let shape = tensor.size().iter().map(|size| *size as usize).collect();
-        views.push((name, HostTensor { tensor, shape }));
+        views.push((name, TensorToWrite { tensor, shape }));
     }
     // Transformers asks for this key before it reads a file.
     let format = ("format".to_owned(), "pt".to_owned());
@@ -58,13 +58,13 @@ pub(crate) fn write_tensors_about<const N: usize>(
     File::open(path).and_then(|file| file.sync_all()).map_err(LoadError::io(path))
 }
 
-/// A tensor in the host's memory, whose bytes are copied out when it is its turn to be written.
-struct HostTensor {
+/// A tensor whose bytes come into the host's memory when it is its turn to be written.
+struct TensorToWrite {
     tensor: Tensor,
     shape: Vec<usize>,
 }
 
-impl View for HostTensor {
+impl View for TensorToWrite {
     fn dtype(&self) -> Dtype {
         dtype_of(self.tensor.kind())
     }
@@ -75,7 +75,8 @@ impl View for HostTensor {
 
     fn data(&self) -> Cow<'_, [u8]> {
         let mut bytes = vec![0; self.data_len()];
-        self.tensor.copy_data_u8(&mut bytes, self.tensor.numel());
+        // The trait has no errors: a device that fails here panics, which ends the trainer.
+        self.tensor.to_device(Device::Cpu).copy_data_u8(&mut bytes, self.tensor.numel());
         Cow::Owned(bytes)
     }
 

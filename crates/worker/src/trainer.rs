@@ -18,6 +18,7 @@ use std::time::Instant;
 
 use scalerl_model::error::LoadError;
 use scalerl_model::folder::Model;
+use scalerl_model::memory;
 use scalerl_model::train::Learner;
 use scalerl_model::train::checkpoint::{self, CheckpointError, Snapshot};
 use scalerl_recipe::Recipe;
@@ -188,6 +189,12 @@ impl Trainer for LocalTrainer {
     }
 
     fn snapshot(&mut self, folder: &Path) -> Result<Writing, TrainerError> {
+        let failed = |error| checkpoint_error(folder, error);
+        let needed = Snapshot::bytes(&self.policy.learner).map_err(failed)?;
+        if memory::free().is_some_and(|free| needed > free) {
+            // No room for a copy on this host: written tensor by tensor, and steps wait.
+            return self.save(folder).map(|()| Writing::done());
+        }
         let taken = Snapshot::take(&self.policy.learner);
         let state = taken.map_err(|error| checkpoint_error(folder, error))?;
         let model = self.policy.model_of(&state, folder)?;

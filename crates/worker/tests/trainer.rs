@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use batches::{batch, logprobs, model, recipe};
 use scalerl_model::folder::Model;
-use scalerl_recipe::{Compute, Kl, RatioGrain, Recipe, Surrogate};
+use scalerl_recipe::{Compute, Gradients, Kl, Moments, RatioGrain, Recipe, Surrogate};
 use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, Trainer, TrainerError};
 use scalerl_worker::{LocalTrainer, WeightStore};
 use tch::{Device, Kind, Tensor};
@@ -151,6 +151,33 @@ fn a_restored_trainer_takes_the_same_next_step_to_the_last_bit() {
     assert_eq!(resumed.restore(folder.path()).unwrap(), PolicyVersion(1));
     assert_eq!(step(&mut resumed, &second), expected);
     assert_eq!(bits(&resumed), bits(&straight));
+}
+
+#[test]
+fn a_snapshot_is_what_was_when_it_was_taken() {
+    for compute in [Compute::F32, Compute::Bf16] {
+        let mut recipe = recipe();
+        recipe.model.compute = compute.clone();
+        recipe.optimizer.moments = Moments::Bf16;
+        recipe.optimizer.gradients = Gradients::Bf16;
+        let (at_once, later) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut trainer = trainer(&recipe, 1);
+        trainer.step(&batch(&recipe, 1)).unwrap();
+        trainer.save(at_once.path()).unwrap();
+        let writing = trainer.snapshot(later.path()).unwrap();
+        let second = step(&mut trainer, &batch(&recipe, 2));
+        std::thread::spawn(move || writing.finish().unwrap()).join().unwrap();
+        for name in ["step-00000001/learner.safetensors", "model/model.safetensors"] {
+            let read =
+                |folder: &tempfile::TempDir| std::fs::read(folder.path().join(name)).unwrap();
+            assert!(read(&at_once) == read(&later), "{name} {compute:?}");
+        }
+        // Rounding by chance goes on as if nothing had happened.
+        let mut resumed = self::trainer(&recipe, 7);
+        assert_eq!(resumed.restore(later.path()).unwrap(), PolicyVersion(1));
+        assert_eq!(step(&mut resumed, &batch(&recipe, 2)), second);
+        assert_eq!(bits(&resumed), bits(&trainer));
+    }
 }
 
 #[test]

@@ -122,11 +122,18 @@ impl Snapshot {
     pub fn take(learner: &Learner) -> Result<Self, CheckpointError> {
         let copied = |(name, tensor): (String, Tensor)| {
             let is_here = tensor.device() == Device::Cpu;
-            let copy = if is_here { tensor.f_detach_copy() } else { tensor.f_to_device(Device::Cpu) };
+            let copy =
+                if is_here { tensor.f_detach_copy() } else { tensor.f_to_device(Device::Cpu) };
             copy.map(|copy| (name, copy))
         };
         let tensors = named(learner)?.into_iter().map(copied).collect::<Result<_, _>>()?;
         Ok(Self { step: learner.steps_taken, base: base(learner)?, tensors })
+    }
+
+    /// Bytes that a copy takes.
+    pub fn bytes(learner: &Learner) -> Result<u64, CheckpointError> {
+        let size = |tensor: &Tensor| tensor.numel() * tensor.kind().elt_size_in_bytes();
+        Ok(named(learner)?.iter().map(|(_, tensor)| size(tensor) as u64).sum())
     }
 
     /// The float32 weights that are trained, in the order of their layout.

@@ -104,7 +104,7 @@ fn largest_micro_batch(setting: &Setting, usable: u64) -> Result<Option<u64>, Lo
         return Ok(None);
     }
     while most - least > least / 64 {
-        let middle = (least + most) / 2;
+        let middle = u64::midpoint(least, most);
         if holds(middle)? { least = middle } else { most = middle }
     }
     Ok(Some(least))
