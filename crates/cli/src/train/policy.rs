@@ -251,7 +251,9 @@ pub(crate) fn shape(weights: &Weights) -> Option<FreshShape> {
 /// The folder of what this recipe makes.
 fn place(recipe: &Recipe) -> PathBuf {
     let lengths = (longest_example(recipe), recipe.pipeline.micro_batch_tokens);
-    let made_of = serde_json::json!([recipe.model, recipe.warm_up, tokens(recipe), lengths]);
+    // What is computed again comes out the same.
+    let model = scalerl_recipe::Model { activation_checkpointing: false, ..recipe.model.clone() };
+    let made_of = serde_json::json!([model, recipe.warm_up, tokens(recipe), lengths]);
     let key = format!("{:016x}", hash(made_of.to_string().as_bytes()));
     let place = Path::new(&recipe.output.folder).join("warm-up").join(key);
     // A warm-up that was killed goes on only under the path it was started with.

@@ -17,6 +17,7 @@
 //! Not here: the way of parts to and from a disk (`checkpoint/ranks.rs`).
 
 mod full;
+mod home;
 mod pass;
 mod row;
 mod units;

@@ -5,8 +5,9 @@ use std::ops::Range;
 use tch::{Kind, TchError, Tensor};
 use thiserror::Error;
 
+use super::home::{Home, away, ranges};
 use super::pass::{Direction, Residing};
-use super::units::{Home, PassKind, Units, away, ranges};
+use super::units::{PassKind, Units};
 use super::{Row, Shard, is_wide, share_trained};
 use crate::adapter::Fingerprint;
 use crate::error::LoadError;
