@@ -118,7 +118,7 @@ test-environments: setup ## OpenEnv, verifiers, TextArena and Gymnasium as they 
 wheel: ## the Python package as a wheel in out/wheels, forecasting only (no libtorch)
 	test -x out/python/venv-build/bin/python || python3 -m venv out/python/venv-build
 	out/python/venv-build/bin/pip install --quiet 'maturin>=1.9.4,<2'
-	out/python/venv-build/bin/maturin build --release --locked --out out/wheels
+	out/python/venv-build/bin/maturin build --profile release --locked --out out/wheels
 
 test-python: ## the Python package from its wheel: clean environments with pandas, with polars, with neither; types; the notebook
 	scripts/test/python.sh

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from scalerl import _frames, _native
 from scalerl._data import Data, Path, Run, one_run, read
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 MORE_THAN = 0.01
 """Gains below this are not worth asking about."""
+
+
+Columns: TypeAlias = "tuple[str | None, str | None, str | None, float | None, float | None]"
+"""x, y, by, gpus, samples of `read`."""
 
 
 class Fit:
@@ -138,27 +142,11 @@ def _computes(argument: str, at: Iterable[float]) -> list[float]:
     return computes
 
 
-def choices(
-    range: tuple[float, float],
-    method: str,
-    floor: str | float | None,
-    warmup: str | float,
-    until: float | None,
-    history: _native.History | None,
-) -> tuple[tuple[float, float], str, str | None, str, float | None, _native.History | None]:
-    """How to fit, as the native code takes it."""
-    if until is not None:
-        (until,) = _computes("until", [until])
-    low, high = range
-    floor = None if floor is None else str(floor)
-    return (float(low), float(high)), method, floor, str(warmup), until, history
-
-
-def learned(
+def _learned(
     history: Data | None,
     runs: list[Run],
     range: tuple[float, float],
-    columns: tuple[str | None, str | None, str | None, float | None, float | None],
+    columns: Columns,
     provenance: tuple[str | None, str | None],
 ) -> _native.History | None:
     """Finished runs to learn from; says which were left out as a warning."""
@@ -179,8 +167,29 @@ def learned(
     files = sorted({path for run in runs for path in run._files}, key=str)
     found_history, said = _native.history(paths, native, columns, range, provenance, files)
     for line in said:
-        warnings.warn(line, stacklevel=4)
+        warnings.warn(line, stacklevel=5)
     return found_history
+
+
+def choices(
+    runs: list[Run],
+    *,
+    columns: Columns,
+    history: Data | None,
+    provenance: tuple[str | None, str | None],
+    range: tuple[float, float],
+    method: str,
+    floor: str | float | None,
+    warmup: str | float,
+    until: float | None,
+) -> tuple[tuple[float, float], str, str | None, str, float | None, _native.History | None]:
+    """How to fit these runs, as the native code takes it, with what finished ones teach."""
+    known = _learned(history, runs, range, columns, provenance)
+    if until is not None:
+        (until,) = _computes("until", [until])
+    low, high = range
+    floor = None if floor is None else str(floor)
+    return (float(low), float(high)), method, floor, str(warmup), until, known
 
 
 def fit(
@@ -212,9 +221,17 @@ def fit(
     """
     runs = read(data, x=x, y=y, by=by, gpus=gpus, samples=samples, format=format)
     chosen = one_run(runs, run)
-    columns = (x, y, by, gpus, samples)
-    entries = learned(history, [chosen], range, columns, (model, evaluation))
-    given = choices(range, method, floor, warmup, until, entries)
+    given = choices(
+        [chosen],
+        columns=(x, y, by, gpus, samples),
+        history=history,
+        provenance=(model, evaluation),
+        range=range,
+        method=method,
+        floor=floor,
+        warmup=warmup,
+        until=until,
+    )
     (native,) = _native.fit([chosen._native], given)
     return Fit(native, chosen, tuple(_computes("at", at)))
 
@@ -240,9 +257,17 @@ def fit_runs(
 ) -> dict[str, Fit]:
     """Fits every run in the data, on all cores; arguments as in `fit`."""
     runs = read(data, *more, x=x, y=y, by=by, gpus=gpus, samples=samples, format=format)
-    columns = (x, y, by, gpus, samples)
-    entries = learned(history, runs, range, columns, (model, evaluation))
-    given = choices(range, method, floor, warmup, until, entries)
+    given = choices(
+        runs,
+        columns=(x, y, by, gpus, samples),
+        history=history,
+        provenance=(model, evaluation),
+        range=range,
+        method=method,
+        floor=floor,
+        warmup=warmup,
+        until=until,
+    )
     natives = _native.fit([run._native for run in runs], given)
     computes = tuple(_computes("at", at))
     return {run.name: Fit(native, run, computes) for native, run in zip(natives, runs)}

@@ -8,7 +8,7 @@ from typing import Any
 from scalerl import _frames, _native
 from scalerl._data import Data, read
 from scalerl._errors import OptionError
-from scalerl._fit import Fit, choices, fit_runs, learned
+from scalerl._fit import Fit, choices, fit_runs
 from scalerl._records import BacktestRow, Estimate, Pair, Summary
 
 FRACTIONS = (0.1, 0.25, 0.5, 0.75)
@@ -140,8 +140,16 @@ def backtest(
     if not horizon > 0:
         raise OptionError(f"horizon is {horizon}, it must be above zero")
     runs = read(data, *more, x=x, y=y, by=by, gpus=gpus, samples=samples, format=format)
-    columns = (x, y, by, gpus, samples)
-    entries = learned(history, runs, range, columns, (model, evaluation))
-    given = choices(range, method, floor, warmup, until, entries)
+    given = choices(
+        runs,
+        columns=(x, y, by, gpus, samples),
+        history=history,
+        provenance=(model, evaluation),
+        range=range,
+        method=method,
+        floor=floor,
+        warmup=warmup,
+        until=until,
+    )
     record, svgs = _native.backtest([run._native for run in runs], given, shares, float(horizon))
     return Backtest(record, svgs, runs[0]._kind if runs else "table")

@@ -5,7 +5,7 @@
 # MODEL is a folder with config.json, model.safetensors and tokenizer.json. Without one, or where the folder is not there, it is made here by
 # scripts/h200/random_model.py (the shape of Qwen2.5-0.5B, random weights, 1 GB, no network; default out/random-qwen): random weights take the same time.
 # transformers' server needs fastapi, uvicorn, openai and pydantic besides torch 2.11 and transformers; where one is missing the table says so. To bring
-# them to a machine without network, with its version of python (3.12 here), and carry the folder (about 30 MB), which is found by itself:
+# them to a machine without network, with its version of python (3.12 here), and carry the folder (about 40 MB), which is found by itself:
 #   pip install --no-compile --target out/serving --python-version 3.12 --only-binary=:all: fastapi uvicorn openai typer requests
 source "$(dirname "$0")/environment.sh"
 model=${1:-out/random-qwen}

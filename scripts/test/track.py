@@ -238,9 +238,9 @@ def wandb(run, wanted):
     server.shutdown()
 
 
-def mlflow(wanted):
+def mlflow(wanted, project="replayed"):
     base = f"http://127.0.0.1:{MLFLOW_PORT}/api/2.0/mlflow"
-    experiment = get(f"{base}/experiments/get-by-name?experiment_name=replayed")["experiment"]["experiment_id"]
+    experiment = get(f"{base}/experiments/get-by-name?experiment_name={project}")["experiment"]["experiment_id"]
     runs = get(f"{base}/runs/search", {"experiment_ids": [experiment]})["runs"]
     tags = lambda one: {tag["key"]: tag["value"] for tag in one["data"]["tags"]}
     alive = [one for one in runs if "scalerl.superseded_by" not in tags(one)]
@@ -266,7 +266,7 @@ def mlflow(wanted):
     assert params > 50 and artifacts
 
 
-def trackio(wanted):
+def trackio(wanted, project="replayed"):
     found, runs = {}, {}
     for database in (OUT / "trackio").rglob("*.db"):
         with sqlite3.connect(database) as connection:
@@ -283,7 +283,7 @@ def trackio(wanted):
                 assert (name, step) not in found, f"{name} at {step} twice"
                 found[name, step] = value
     compare("trackio", found, wanted)
-    summary = get(f"http://127.0.0.1:{TRACKIO_PORT}/api/get_run_summary", {"project": "replayed", "run": alive[0]})
+    summary = get(f"http://127.0.0.1:{TRACKIO_PORT}/api/get_run_summary", {"project": project, "run": alive[0]})
     print(f"trackio: runs {sorted(runs)}, {tables} tables; its API says {str(summary)[:120]}")
     assert tables > 0
 
@@ -330,9 +330,15 @@ def main():
     print("every tracker shows the journal, value by value")
 
 
-try:
-    main()
-finally:
-    for one in started:
-        if one.poll() is None:
-            stop(one)
+def run_and_stop(main):
+    """Whatever becomes of it, nothing is left running."""
+    try:
+        main()
+    finally:
+        for one in started:
+            if one.poll() is None:
+                stop(one)
+
+
+if __name__ == "__main__":
+    run_and_stop(main)

@@ -2,7 +2,7 @@
 // it prints are those of docs/bench/watch.md.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { mkdtempSync, readFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 
@@ -64,7 +64,7 @@ try {
   const recorded = `${OUT}/recorded`, target = `${OUT}/runs/live`;
   const replay = (...more) => start("python3", `${HERE}/watch_replay.py`, recorded, target, "40", ...more);
   const first = replay();
-  await sleep(1500);
+  await until("the run to begin", () => existsSync(`${target}/events.jsonl`));
   const one = await watch(`${OUT}/runs`);
   const page = await open(1280, 900, "light");
   await page.goto(`${one.url}/run/live`);
@@ -122,10 +122,11 @@ try {
   // Screens, looked at by people; here that nothing is wider than they are.
   for (const [width, scheme] of [[1280, "light"], [1280, "dark"], [390, "light"], [390, "dark"]]) {
     const screen = await open(width, width === 390 ? 844 : 900, scheme);
-    for (const [path, name] of [["/", "list"], ["/run/live", "run"], ["/compare?runs=live", "compare"]]) {
+    for (const [path, name] of [["/", "list"], ["/run/live", "run"], ["/compare?runs=live,other", "compare"]]) {
       await screen.goto(one.url + path);
       await until("the page to be live", async () => (await screen.textContent("#link")) === "live");
       await sleep(500);
+      if (name === "compare") assert.match(await screen.textContent("#compared"), /dashed, with its band: the last forecast/);
       const wide = await screen.evaluate(() => document.documentElement.scrollWidth);
       assert.ok(wide <= width, `${path} is ${wide} px wide on a screen of ${width}`);
       await shot(screen, `${name}-${width}-${scheme}`, name === "run");

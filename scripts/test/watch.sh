@@ -18,6 +18,7 @@ mkdir -p "$out/shots"
 rm -rf "$out/recorded" "$out/runs" "$out/many"
 mkdir -p "$out/runs"
 "$simulate" "$out/recorded" budget.steps=200 > /dev/null
+"$simulate" "$out/runs/other" budget.steps=150 seed=7 > /dev/null
 python3 "$here/watch_long.py" "$out/recorded" "$out/many" 200 "${SCALERL_WATCH_MB:-1000}"
 SCALERL=$scalerl BROWSER=$browser OUT=$out HERE=$here node "$here/watch.mjs"
 rm -rf "$out/many"

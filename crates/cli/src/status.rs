@@ -219,6 +219,13 @@ impl Standing {
             write!(out, "; about {} more to come", priced(more))?;
         }
         writeln!(out)?;
+        for one in summary.failures.by_count() {
+            writeln!(out, "failed     {} completions: {}", one.count, one.kind)?;
+        }
+        if summary.environment_restarts > 0 {
+            let count = summary.environment_restarts;
+            writeln!(out, "restarted  {count} processes of environments")?;
+        }
         if let Some(forecast) = &self.forecast {
             let (ceiling, low, high) = forecast.ceiling;
             let high = high.map_or_else(|| "unbounded".to_owned(), |high| format!("{high:.3}"));

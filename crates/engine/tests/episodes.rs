@@ -85,6 +85,17 @@ fn an_episode_that_fails_or_hangs_is_an_error_of_its_own_and_stalls_no_step() {
     assert!(count("the environment: as told") > 0, "{failures:?}");
     assert!(count("no end of the episode within 20 s") > 0, "{failures:?}");
     assert_eq!(count("the environment: "), failures.len(), "nothing else failed: {failures:?}");
+    let summary = reading.summary();
+    let kinds: Vec<&str> =
+        summary.failures.by_count().iter().map(|one| one.kind.as_str()).collect();
+    assert_eq!(summary.failures.count(), failures.len() as u64);
+    assert!(kinds.contains(&"the environment: no end of the episode within N s"), "{kinds:?}");
+    let is_restart = |what: &What| matches!(what, What::EnvironmentRestarted { .. });
+    let events = || reading.history.events.iter().map(|event| &event.what);
+    // The fake is asked once a group and once an evaluation.
+    let asked = |what: &&What| matches!(what, What::Group(_) | What::Evaluation { .. });
+    assert_eq!(events().filter(|what| is_restart(what)).count(), events().filter(asked).count());
+    assert_eq!(summary.environment_restarts, events().filter(asked).count());
     for what in reading.history.events.iter().map(|event| &event.what) {
         if let What::Group(group) = what {
             assert_eq!(group.judged + group.failed, 4, "an error is not a wrong answer: {group:?}");

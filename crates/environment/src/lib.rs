@@ -39,11 +39,13 @@ use std::time::Duration;
 
 use scalerl_recipe::{DataSource, Dataset, EnvironmentChoice, Recipe};
 use scalerl_rollout::{
-    Environment, EnvironmentError, Outcome, Pending, Policy, Prompt, PromptId, Reward,
+    Environment, EnvironmentError, Outcome, Pending, Policy, Prompt, PromptId, Restart, Reward,
 };
 use scalerl_serve::{Limits, Server, ServerOptions};
 use scalerl_task::Problem;
 use thiserror::Error;
+
+use workers::Restarts;
 
 pub use chat::Chat;
 pub use conversation::{Conversation, Written};
@@ -105,6 +107,7 @@ type ProblemOf = Arc<dyn Fn(&PromptId) -> Option<Arc<Problem>> + Send + Sync>;
 pub struct Environments {
     drivers: BTreeMap<String, Box<dyn Driver>>,
     problems: ProblemOf,
+    restarts: Restarts,
 }
 
 impl Environments {
@@ -116,7 +119,7 @@ impl Environments {
         surroundings: &Surroundings,
     ) -> Result<Option<Self>, SetUpError> {
         let mut drivers = BTreeMap::new();
-        let mut made = Maker { recipe, surroundings, server: None };
+        let mut made = Maker { recipe, surroundings, server: None, restarts: Restarts::default() };
         for dataset in recipe.task.datasets.iter().chain(&recipe.evaluation.datasets) {
             let Some(choice) = dataset.environment() else { continue };
             let driver = made.driver(&choice, dataset).map_err(|(key, problem, hint)| {
@@ -125,8 +128,8 @@ impl Environments {
             })?;
             drivers.insert(dataset.name.clone(), driver);
         }
-        let problems = Arc::new(problems);
-        Ok((!drivers.is_empty()).then_some(Self { drivers, problems }))
+        let (problems, restarts) = (Arc::new(problems), made.restarts);
+        Ok((!drivers.is_empty()).then_some(Self { drivers, problems, restarts }))
     }
 }
 
@@ -135,6 +138,7 @@ struct Maker<'a> {
     recipe: &'a Recipe,
     surroundings: &'a Surroundings,
     server: Option<Arc<Server>>,
+    restarts: Restarts,
 }
 
 impl Maker<'_> {
@@ -159,6 +163,7 @@ impl Maker<'_> {
                     &dataset.name,
                     *pass_score,
                     surroundings,
+                    self.restarts.of(&dataset.name),
                 )?)
             }
             EnvironmentChoice::Program { command, url, pass_score } => {
@@ -182,7 +187,7 @@ impl Maker<'_> {
                 };
                 let settings = verifiers::Settings { python, environment, arguments, count };
                 let log = surroundings.folder.join(format!("environment-{}.log", dataset.name));
-                let program = settings.program(log)?;
+                let program = settings.program(log, self.restarts.of(&dataset.name))?;
                 Box::new(verifiers::VerifiersDriver::new(
                     program,
                     self.server()?,
@@ -242,6 +247,10 @@ impl Environment for Environments {
             })?;
             driver.play(Task { prompt: prompt.clone(), problem, seed, policy }).await
         })
+    }
+
+    fn restarts(&self) -> Vec<Restart> {
+        self.restarts.take()
     }
 }
 

@@ -21,7 +21,7 @@ use scalerl_rollout::{EnvironmentError, EpisodeVerdict, Outcome, Pending};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::workers::{Program, Worker};
+use crate::workers::{Program, Restarts, Worker};
 use crate::{Chat, Conversation, Driver, Refusal, Surroundings, Task, Written, scored};
 
 /// Speaks with us on one side and with the user's class on the other.
@@ -71,11 +71,12 @@ struct Said {
 
 impl PythonDriver {
     /// Starts a worker and looks at the class; nothing is played yet.
-    pub fn start(
+    pub(crate) fn start(
         settings: &Settings<'_>,
         dataset: &str,
         pass_score: f64,
         surroundings: &Surroundings,
+        restarts: Restarts,
     ) -> Result<Self, Refusal> {
         let file = Path::new(settings.file);
         let source = std::fs::read_to_string(file).map_err(|error| {
@@ -96,7 +97,7 @@ impl PythonDriver {
             settings.class.to_owned(),
             source,
         ];
-        let program = Arc::new(Program { command, log });
+        let program = Arc::new(Program { command, log, restarts });
         let looked = program.ask_once(&json!({"op": "check"}), CHECK_TIME);
         looked.and_then(|answer| understood(answer).map_err(|error| error.reason)).map_err(
             |problem| {

@@ -159,6 +159,7 @@ async fn tend(
         End::Broken(reason) => format!("{reason}; its worker was ended"),
     };
     let reason = format!("{reason}{}", program.last_words());
+    program.restarts.add(&reason);
     let all = std::mem::replace(&mut *locked(&waiting), Err(reason.clone()));
     for (_, asker) in all.unwrap_or_default() {
         // One who has given up has nobody to tell.
@@ -213,6 +214,7 @@ async fn read(mut output: BufReader<ChildStdout>, waiting: &Waiting, patience: P
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workers::Restarts;
 
     /// Answers `later` only once `now` was asked, and says which questions were taken back.
     const SCRIPT: &str = r#"
@@ -240,7 +242,11 @@ for line in sys.stdin:
 
     fn worker(folder: &tempfile::TempDir) -> Arc<SharedWorker> {
         let command = ["python3", "-c", SCRIPT].map(ToOwned::to_owned).to_vec();
-        let program = Program { command, log: folder.path().join("worker.log") };
+        let program = Program {
+            command,
+            log: folder.path().join("worker.log"),
+            restarts: Restarts::default(),
+        };
         let patience =
             Patience { at_start: Duration::from_secs(30), later: Duration::from_secs(2) };
         Arc::new(SharedWorker::new(Arc::new(program), patience))
@@ -298,6 +304,9 @@ for line in sys.stdin:
             assert!(error.to_string().contains(expected), "{op}: {error}");
             let next = worker.ask(json!({"op": "next"})).await.unwrap();
             assert_ne!(next["pid"], first["pid"], "{op}");
+            let restarts = worker.program.restarts.take();
+            assert_eq!(restarts.len(), 1, "{op}: {restarts:?}");
+            assert!(restarts[0].reason.contains(expected), "{op}: {restarts:?}");
         }
     }
 }

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 use crate::program::{Answer, question};
 use crate::shared_worker::{Patience, SharedWorker};
-use crate::workers::Program;
+use crate::workers::{Program, Restarts};
 use crate::{Driver, Refusal, Task};
 
 /// Speaks with us on one side and with verifiers on the other.
@@ -47,13 +47,13 @@ pub struct Settings<'a> {
 impl Settings<'_> {
     /// The side-car, looked at once: the version, the environment and as many tasks as are wanted.
     /// Nothing is played yet.
-    pub fn program(&self, log: PathBuf) -> Result<SideCar, Refusal> {
+    pub(crate) fn program(&self, log: PathBuf, restarts: Restarts) -> Result<SideCar, Refusal> {
         let refuse = |key| move |problem: String| (key, problem.trim_end().to_owned(), HINT);
         let arguments = serde_json::to_string(self.arguments);
         let arguments = arguments.map_err(|error| refuse("arguments")(error.to_string()))?;
         let command = [self.python, "-c", WORKER, self.environment, &arguments];
         let command = command.map(ToOwned::to_owned).to_vec();
-        let program = Program { command, log };
+        let program = Program { command, log, restarts };
         let looked = program.ask_once(&json!({"op": "check", "count": self.count}), LOAD_TIME);
         let looked = looked.map_err(refuse("python"))?;
         understood(looked).map_err(|error| refuse("environment")(error.reason))?;

@@ -11,11 +11,11 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use rustix::process::Pid;
-use scalerl_rollout::EnvironmentError;
+use scalerl_rollout::{EnvironmentError, Restart};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -31,6 +31,31 @@ pub(crate) struct Program {
     pub(crate) command: Vec<String>,
     /// What it writes to standard error, and user code to standard output.
     pub(crate) log: PathBuf,
+    /// Where it is written down that a worker ended before its time.
+    pub(crate) restarts: Restarts,
+}
+
+/// Workers that ended before their time, of all drivers; [`Restarts::of`] names the data set.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Restarts {
+    dataset: String,
+    since: Arc<std::sync::Mutex<Vec<Restart>>>,
+}
+
+impl Restarts {
+    pub(crate) fn of(&self, dataset: &str) -> Self {
+        Self { dataset: dataset.to_owned(), since: self.since.clone() }
+    }
+
+    pub(crate) fn add(&self, reason: &str) {
+        let restart = Restart { dataset: self.dataset.clone(), reason: reason.to_owned() };
+        self.since.lock().unwrap_or_else(PoisonError::into_inner).push(restart);
+    }
+
+    /// Those since this was last asked.
+    pub(crate) fn take(&self) -> Vec<Restart> {
+        std::mem::take(&mut self.since.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 impl Program {
@@ -51,7 +76,7 @@ impl Program {
     }
 
     pub(crate) fn start(&self) -> Result<Process, EnvironmentError> {
-        let Self { command, log } = self;
+        let Self { command, log, .. } = self;
         let failed =
             |what: &str, error: &io::Error| EnvironmentError::new(format!("{what}: {error}"));
         let errors = log_file(log).map_err(|error| failed(&log.display().to_string(), &error))?;
@@ -197,7 +222,11 @@ async fn exchange(
             *slot = Some(process);
             Ok(Answer { value, life })
         }
-        Err(reason) => Err(EnvironmentError::new(format!("{reason}{}", program.last_words()))),
+        Err(reason) => {
+            let reason = format!("{reason}{}", program.last_words());
+            program.restarts.add(&reason);
+            Err(EnvironmentError::new(reason))
+        }
     }
 }
 

@@ -42,6 +42,20 @@ pub fn open(path: &Path) -> io::Result<File> {
     checked(path, |_| false)
 }
 
+/// Opens a regular file that is no link to somewhere else; `None` where there is nothing. For readers
+/// that must not be led out of a folder by what lies in it.
+pub fn open_own(path: &Path) -> io::Result<Option<File>> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_file() => File::open(path).map(Some),
+        Ok(found) => {
+            let problem = format!("this is {}, not a regular file", name_of(found.file_type()));
+            Err(io::Error::new(io::ErrorKind::InvalidInput, problem))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Opens a regular file of at most `limit` bytes.
 pub fn open_within(path: &Path, limit: u64) -> io::Result<File> {
     let file = open(path)?;

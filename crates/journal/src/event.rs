@@ -64,6 +64,9 @@ pub enum What {
     VerifierFailed { group: GroupId, completion: u32, reason: String },
     /// Session: a generator failed on a group, or in an evaluation, and was asked again.
     GeneratorRetried { group: Option<GroupId>, attempt: u32, reason: String },
+    /// Session: a process of a data set's environment ended before its time, and another takes its
+    /// place. The episodes it played are errors of their own.
+    EnvironmentRestarted { dataset: String, reason: String },
     /// Session: a process of the run's fleet is in another state.
     Fleet(FleetChange),
     /// One optimizer step.
@@ -305,6 +308,7 @@ impl What {
                 | Self::Resumed { .. }
                 | Self::SampledAgain { .. }
                 | Self::GeneratorRetried { .. }
+                | Self::EnvironmentRestarted { .. }
                 | Self::Fleet(_)
                 | Self::Adopted { .. }
                 | Self::Damaged { .. }

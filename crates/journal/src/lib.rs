@@ -30,6 +30,7 @@ mod checkpoint;
 mod durable;
 mod error;
 mod event;
+mod failures;
 mod fleet;
 mod folder;
 mod history;
@@ -40,6 +41,7 @@ mod points;
 mod reading;
 mod samples;
 mod sign;
+mod tail;
 
 pub use checkpoint::{Checkpoint, Checkpoints, Damaged, Draft};
 pub use error::JournalError;
@@ -47,6 +49,7 @@ pub use event::{
     BatchReport, Event, Fate, ForecastReport, GroupReport, HistoryUse, PassAt, SetReport,
     StopReason, What,
 };
+pub use failures::{FailureKind, FailureKinds};
 pub use fleet::{FleetChange, FleetMember, FleetState, FleetTable};
 pub use folder::{AdapterSize, Environment, RunFolder};
 pub use history::History;
@@ -57,3 +60,4 @@ pub use points::EvaluationPoint;
 pub use reading::{Reading, Status, Summary};
 pub use samples::{Sample, SamplePart, SampleToken, read_samples};
 pub use sign::BadSign;
+pub use tail::{Reached, Resumes, Tail, Verdict, kind_of};

@@ -10,6 +10,7 @@ use crate::{
     checkpoint::Checkpoint,
     error::JournalError,
     event::{Event, ForecastReport, StopReason, What},
+    failures::FailureKinds,
     folder::{Environment, RunFolder},
     history::History,
     ledger::Ledger,
@@ -80,6 +81,10 @@ pub struct Summary {
     pub set_aside: usize,
     /// Completions whose verifier failed.
     pub verifier_failures: usize,
+    /// The same by what went wrong.
+    pub failures: FailureKinds,
+    /// Processes of environments that ended before their time.
+    pub environment_restarts: usize,
     /// Largest lag of a step.
     pub largest_lag: u64,
     /// The last evaluation of the primary set.
@@ -149,6 +154,8 @@ impl Reading {
             groups: 0,
             set_aside: 0,
             verifier_failures: 0,
+            failures: FailureKinds::default(),
+            environment_restarts: 0,
             largest_lag: 0,
             pass_rate: self.points().last().map(|point| point.pass_rate),
         };
@@ -156,7 +163,11 @@ impl Reading {
             match &event.what {
                 What::Group(_) => summary.groups += 1,
                 What::SetAside { .. } => summary.set_aside += 1,
-                What::VerifierFailed { .. } => summary.verifier_failures += 1,
+                What::VerifierFailed { reason, .. } => {
+                    summary.verifier_failures += 1;
+                    summary.failures.add(reason);
+                }
+                What::EnvironmentRestarted { .. } => summary.environment_restarts += 1,
                 What::Step { lag, report, .. } => {
                     summary.version = report.version;
                     summary.largest_lag = summary.largest_lag.max(*lag);

@@ -97,6 +97,15 @@ impl EnvironmentError {
     }
 }
 
+/// A process of an environment that ended before its time; another takes its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restart {
+    /// The data set it plays.
+    pub dataset: String,
+    /// Why it ended.
+    pub reason: String,
+}
+
 /// Where episodes take place; many at once.
 pub trait Environment: Send + Sync + 'static {
     /// Whether prompts of this data set are episodes. All others are single completions.
@@ -110,6 +119,11 @@ pub trait Environment: Send + Sync + 'static {
         seed: u64,
         policy: Arc<dyn Policy>,
     ) -> Pending<'a, Result<Outcome, EnvironmentError>>;
+
+    /// Its restarts since this was last asked.
+    fn restarts(&self) -> Vec<Restart> {
+        Vec::new()
+    }
 }
 
 /// Turns in the order they were taken as sequences. No token is lost or made up: the sampled tokens of

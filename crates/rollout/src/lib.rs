@@ -34,8 +34,8 @@ pub use answer::AnswerEnd;
 pub use boundary::{Generator, GeneratorError, Trainer, TrainerError, WeightHandle, Writing};
 pub use completion::{BrokenCompletion, Completion, FinishReason, LEAST_LOGPROB, LOGPROB_SLACK};
 pub use episode::{
-    Environment, EnvironmentError, Episode, EpisodeVerdict, Outcome, Sequence, Turn, assemble,
-    stitch,
+    Environment, EnvironmentError, Episode, EpisodeVerdict, Outcome, Restart, Sequence, Turn,
+    assemble, stitch,
 };
 pub use group::{Batch, Group, GroupId, Reward, Rollout};
 pub use intake::{BrokenAnswer, Intake, TextOf};

@@ -14,7 +14,7 @@ use crate::choice::{Choice, Drawn, Piece};
 use crate::error::{ApiError, json_response};
 use crate::flight::{End, Flight, News, Wants};
 use crate::server::App;
-use crate::stream::{self, Events, Frames};
+use crate::stream::{self, Envelope, Events, Frames};
 use crate::text::TextRules;
 use crate::tools::{Family, Message};
 
@@ -69,8 +69,20 @@ pub(crate) trait Streamed: Shape {
         frames: &mut Frames,
     ) -> Result<(), ApiError>;
 
+    /// What its events say besides their choices.
+    fn envelope(&self) -> &Envelope;
+
+    /// Whether the client wants to hear of the usage at the end.
+    fn has_usage(&self) -> bool;
+
     /// The last event, where the client wants one.
-    fn closing(&self, usage: Usage) -> Option<Value>;
+    fn closing(&self, usage: Usage) -> Option<Value> {
+        self.has_usage().then(|| {
+            let mut event = self.envelope().event(&[]);
+            event["usage"] = usage.json();
+            event
+        })
+    }
 }
 
 /// A call under way.

@@ -66,7 +66,7 @@ fn check_model(fields: &mut Fields, app: &App) -> Result<(), ApiError> {
 }
 
 /// Seconds since 1970.
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::response::Response;
 use scalerl_http::{EventSender, event_stream};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Events that go out together: one write, however many there are.
 #[derive(Default)]
@@ -18,24 +18,49 @@ impl Frames {
 
     /// An event with one choice; the envelope is the same for all events of a stream.
     pub(crate) fn push_choice(&mut self, envelope: &Envelope, choice: &impl Serialize) {
-        self.0.extend_from_slice(&envelope.0);
+        self.0.extend_from_slice(&envelope.head);
         // Plain fields and texts: nothing in them can fail, and a vector takes every byte.
         serde_json::to_writer(&mut self.0, choice).expect("a choice is JSON");
         self.0.extend_from_slice(b"]}\n\n");
     }
 }
 
-/// What every event of a stream begins with, up to its choices: written once, not once a token.
-pub(crate) struct Envelope(Vec<u8>);
+/// What an answer and every event of a stream say besides their choices.
+pub(crate) struct Envelope {
+    id: String,
+    /// What an event of a stream is.
+    object: &'static str,
+    created: u64,
+    model: String,
+    /// An event up to its choices: written once, not once a token.
+    head: Vec<u8>,
+}
 
 impl Envelope {
-    /// Of an event whose last field is an empty list of choices.
-    pub(crate) fn new(id: &str, object: &str, created: u64, model: &str) -> Self {
-        let [id, object, model] = [id, object, model].map(Value::from);
+    /// Of an answer that is being made now.
+    pub(crate) fn new(id: String, object: &'static str, model: String) -> Self {
+        let created = crate::routes::now();
+        let [named, what, of] = [&id, object, &model].map(Value::from);
         let head = format!(
-            "data: {{\"id\":{id},\"object\":{object},\"created\":{created},\"model\":{model},\"choices\":["
+            "data: {{\"id\":{named},\"object\":{what},\"created\":{created},\"model\":{of},\"choices\":["
         );
-        Self(head.into_bytes())
+        Self { id, object, created, model, head: head.into_bytes() }
+    }
+
+    /// The whole of something with these choices.
+    pub(crate) fn body(&self, object: &str, choices: &[Value]) -> Value {
+        json!({
+            "id": self.id,
+            "object": object,
+            "created": self.created,
+            "model": self.model,
+            "choices": choices,
+        })
+    }
+
+    /// An event of a stream.
+    pub(crate) fn event(&self, choices: &[Value]) -> Value {
+        self.body(self.object, choices)
     }
 }
 

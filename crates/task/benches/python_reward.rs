@@ -1,13 +1,13 @@
-//! What a reward in Python costs: `cargo bench -p scalerl-task --bench python_reward`.
+//! What a reward in Python costs: `cargo bench -p scalerl-task --bench python_reward [-- SECONDS]`.
 //!
-//! 768 completions, as one step of the H200 benchmark has them (48 groups of 16, 2.2 s), judged by a
-//! function that is busy for 1 ms with each and by one that does nothing. Three questions:
+//! 768 completions, as one step of the H200 benchmark has them (48 groups of 16; the step takes 2.2 s,
+//! or as many seconds as are given), judged by a function that is busy for 1 ms with each and by one
+//! that does nothing. Three questions:
 //!
 //! - `all at once`: how long the pool takes when everything waits already;
 //! - `one by one`: what a verdict takes, asked alone;
 //! - `as they come`: groups arrive evenly over the step, as they do in a run. What a step waits for is
-//!   what is left to judge after the last group has arrived. That is to be less than 2 % of the step,
-//!   44 ms.
+//!   what is left to judge after the last group has arrived. That is to be less than 2 % of the step.
 
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a table for whoever measures")]
 
@@ -21,7 +21,7 @@ use scalerl_task::{Answer, Message, Outcome, Problem, Resources, VerifierPool, v
 
 const GROUPS: usize = 48;
 const GROUP: usize = 16;
-const STEP: Duration = Duration::from_millis(2200);
+const STEP_SECONDS: f64 = 2.2;
 
 const TRL: &str = "def score(completions, answer, **kwargs):\n    \
                    return [work(c, a) for c, a in zip(completions, answer)]\n";
@@ -89,7 +89,7 @@ fn one_by_one(judge: &VerifierPool) -> Vec<Duration> {
 }
 
 /// What is left after the last arrival, and how long groups wait for their verdicts.
-fn as_they_come(judge: &VerifierPool) -> (Duration, Vec<Duration>) {
+fn as_they_come(judge: &VerifierPool, step: Duration) -> (Duration, Vec<Duration>) {
     let (question, begun) = (&question(), Instant::now());
     let judged = move || {
         let arrived = Instant::now();
@@ -103,7 +103,7 @@ fn as_they_come(judge: &VerifierPool) -> (Duration, Vec<Duration>) {
     thread::scope(|scope| {
         let mut groups = Vec::new();
         for group in 1..=GROUPS {
-            let arrival = begun + STEP * group as u32 / GROUPS as u32;
+            let arrival = begun + step * group as u32 / GROUPS as u32;
             thread::sleep(arrival.saturating_duration_since(Instant::now()));
             groups.push(scope.spawn(judged));
         }
@@ -118,21 +118,21 @@ fn as_they_come(judge: &VerifierPool) -> (Duration, Vec<Duration>) {
 /// Steps that are tried; other work on the machine shows in the worst of them.
 const STEPS: usize = 5;
 
-fn measure(judge: &VerifierPool) -> String {
+fn measure(judge: &VerifierPool, step: Duration) -> String {
     let ms = |time: Duration| format!("{:.1} ms", time.as_secs_f64() * 1e3);
     // Every process has started after this.
     all_at_once(judge);
     let (all, single) = (all_at_once(judge), one_by_one(judge));
     let (mut lefts, mut waits) = (Vec::new(), Vec::new());
     for _ in 0..STEPS {
-        let (left, groups) = as_they_come(judge);
+        let (left, groups) = as_they_come(judge, step);
         lefts.push(left);
         waits.extend(groups);
     }
     lefts.sort();
     waits.sort();
     let each_second = (GROUPS * GROUP) as f64 / all.as_secs_f64();
-    let share = 100.0 * lefts[STEPS / 2].as_secs_f64() / STEP.as_secs_f64();
+    let share = 100.0 * lefts[STEPS / 2].as_secs_f64() / step.as_secs_f64();
     let (median, rare) = (ms(single[single.len() / 2]), ms(single[single.len() * 99 / 100]));
     let (wait, longest) = (ms(waits[waits.len() / 2]), ms(waits[waits.len() - 1]));
     let (all, left, worst) = (ms(all), ms(lefts[STEPS / 2]), ms(lefts[STEPS - 1]));
@@ -144,7 +144,10 @@ fn measure(judge: &VerifierPool) -> String {
 fn main() {
     let folder = tempfile::tempdir().unwrap();
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    println!("{cores} cores; 768 completions; a step of {} s\n", STEP.as_secs_f64());
+    // cargo itself adds a word.
+    let seconds = std::env::args().skip(1).find_map(|word| word.parse().ok());
+    let step = Duration::from_secs_f64(seconds.unwrap_or(STEP_SECONDS));
+    println!("{cores} cores; 768 completions; a step of {} s\n", step.as_secs_f64());
     println!(
         "| form | work | workers | all at once | per second | one by one: median | 99 % | \
          as they come: a group waits, median | longest | left after the last, median of 5 | worst | \
@@ -156,7 +159,7 @@ fn main() {
             for workers in [2, 4, 8] {
                 let file = folder.path().join("reward.py");
                 std::fs::write(&file, format!("{work}{function}")).unwrap();
-                let measured = measure(&judge(&file, workers, batch_size));
+                let measured = measure(&judge(&file, workers, batch_size), step);
                 println!("| {form} | {name} | {workers} | {measured} |");
             }
         }

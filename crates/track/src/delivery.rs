@@ -1,7 +1,7 @@
 //! One run to one tracker: reads the journal, sends rows in batches, moves the cursor.
 //!
 //! ```text
-//! tail at the cursor --read--> rows --send--> state --save--> cursor     and again
+//! reader at the cursor --read--> rows --send--> state --save--> cursor     and again
 //! ```
 //!
 //! Whatever fails, the tracker is closed and opened again from the last cursor that was saved. Nothing
@@ -14,7 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::cursor::Cursor;
 use crate::error::TrackError;
-use crate::tail::{Read, Tail};
+use crate::reader::{Read, RowReader};
 use crate::tracker::{Ending, Opening, Run, Target, Tracker};
 
 /// Rows of one batch: about as many as one request to MLflow may have.
@@ -51,7 +51,7 @@ pub struct Delivery {
 
 /// The reader and the open tracker.
 struct At {
-    tail: Tail,
+    reader: RowReader,
     tracker: Option<Box<dyn Tracker>>,
 }
 
@@ -113,7 +113,7 @@ impl Delivery {
     /// Says how the run has ended, once everything was sent.
     pub fn finish(&mut self) -> Result<(), TrackError> {
         let Some(at) = self.at.as_ref().filter(|_| self.cursor.rows > 0) else { return Ok(()) };
-        let (ending, at) = at.tail.ending();
+        let (ending, at) = at.reader.ending();
         let ending = ending.clone();
         if self.finished.as_ref() == Some(&ending) {
             return Ok(());
@@ -132,19 +132,19 @@ impl Delivery {
             self.at = Some(self.begin()?);
         }
         let Some(at) = &mut self.at else { return Ok(Outcome::Sent) };
-        if !at.tail.has_session_since(self.hold) {
+        if !at.reader.has_session_since(self.hold) {
             // The process that goes on has not written yet: look again with fresh eyes.
             self.at = None;
             return Ok(Outcome::UpToDate);
         }
-        let (rows, is_at_end) = match at.tail.read(MOST_ROWS, MOST_LINES)? {
+        let (rows, is_at_end) = match at.reader.read(MOST_ROWS, MOST_LINES)? {
             Read::Rows { rows, is_at_end } => (rows, is_at_end),
             Read::Undone => {
                 self.at = None;
                 return Ok(Outcome::Sent);
             }
         };
-        let (position, last) = (at.tail.position(), rows.last().map(|row| row.line));
+        let (position, last) = (at.reader.position(), rows.last().map(|row| row.line));
         if !rows.is_empty() {
             self.finished = None;
             if self.target.is_server() {
@@ -166,19 +166,20 @@ impl Delivery {
     /// Reads up to the cursor, and decides whether what was sent still counts.
     fn begin(&mut self) -> Result<At, TrackError> {
         let run = Run::load(&self.run)?;
-        let mut tail = Tail::open(&self.run)?;
+        let mut reader = RowReader::open(&self.run)?;
         let recipe = crc32fast::hash(run.recipe.as_bytes());
         let (position, last_row) = (self.cursor.position, self.cursor.last_row);
-        let is_undone = last_row.is_some_and(|row| tail.is_undone_since(position.lines, row));
+        let is_undone = last_row.is_some_and(|row| reader.is_undone_since(position.lines, row));
         let may_have = self.cursor.attempted;
-        let is_undone = is_undone || may_have.is_some_and(|row| tail.is_undone_since(row + 1, row));
+        let is_undone =
+            is_undone || may_have.is_some_and(|row| reader.is_undone_since(row + 1, row));
         let is_other = recipe != self.cursor.recipe && !self.target.is_server();
-        if is_undone || is_other || !tail.skip_to(position)? {
+        if is_undone || is_other || !reader.skip_to(position)? {
             self.cursor.restart();
-            tail = Tail::open(&self.run)?;
+            reader = RowReader::open(&self.run)?;
         }
         self.cursor.recipe = recipe;
-        Ok(At { tail, tracker: None })
+        Ok(At { reader, tracker: None })
     }
 
     fn tracker(&mut self) -> Result<&mut dyn Tracker, TrackError> {

@@ -2,8 +2,8 @@
 //! lines.
 //!
 //! ```text
-//! events.jsonl, samples/ --tail--> rows --Delivery--> Tracker --> files or a server
-//!                                          └── track/NAME.json: the cursor, what the tracker has for sure
+//! events.jsonl, samples/ --RowReader--> rows --Delivery--> Tracker --> files or a server
+//!                                               └── track/NAME.json: the cursor, what the tracker has for sure
 //! ```
 //!
 //! A tracker only reads files of the run folder, on a thread of its own, so one that is slow, down or
@@ -24,9 +24,9 @@ mod jsonl;
 mod mlflow;
 mod own_file;
 mod protobuf;
+mod reader;
 mod rows;
 mod samples;
-mod tail;
 mod tensorboard;
 #[cfg(test)]
 mod tests;
@@ -37,6 +37,7 @@ mod wandb;
 pub use delivery::{Delivery, Outcome};
 pub use error::TrackError;
 pub use follow::{Following, Say};
+
+pub use reader::counted_rows;
 pub use rows::{METRICS, Metric, Row};
-pub use tail::counted_rows;
 pub use tracker::Target;

@@ -82,6 +82,7 @@ pub const METRICS: &[Metric] = &[
     metric("groups/refilled", "groups replaced because all rewards were equal, so far"),
     metric("groups/empty_batches", "batches without anything to learn, so far"),
     metric("groups/verifier_failures", "completions whose verifier failed, so far"),
+    metric("groups/environment_restarts", "processes of environments that were restarted, so far"),
     metric("warning/{sign}", "value of a bad sign that has lasted"),
     metric("idle/generator_share", "share of the time without work for the generator"),
     metric("idle/trainer_share", "share of the time without work for the trainer"),
@@ -143,6 +144,7 @@ pub(crate) struct RowMaker {
     refilled: u64,
     empty_batches: u64,
     verifier_failures: u64,
+    environment_restarts: u64,
     /// Right and judged completions since the last step, by data set.
     by_dataset: BTreeMap<String, (u64, u64)>,
 }
@@ -156,6 +158,7 @@ impl RowMaker {
             What::Group(group) => self.group(group),
             What::SetAside { .. } => self.set_aside += 1,
             What::VerifierFailed { .. } => self.verifier_failures += 1,
+            What::EnvironmentRestarted { .. } => self.environment_restarts += 1,
             What::EmptyBatch { version, ledger, .. } => {
                 self.empty_batches += 1;
                 let mut row = row(version.0);
@@ -218,6 +221,7 @@ impl RowMaker {
         row.set("groups/set_aside", self.set_aside as f64);
         row.set("groups/refilled", self.refilled as f64);
         row.set("groups/verifier_failures", self.verifier_failures as f64);
+        row.set("groups/environment_restarts", self.environment_restarts as f64);
     }
 
     fn of_ledger(&mut self, row: &mut Row, ledger: &Ledger) {

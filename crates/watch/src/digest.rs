@@ -8,8 +8,8 @@
 use std::collections::VecDeque;
 
 use scalerl_journal::{
-    BadSign, EvaluationPoint, Event, FleetChange, ForecastReport, Ledger, SetReport, Status,
-    Summary, What,
+    BadSign, EvaluationPoint, Event, FailureKinds, FleetChange, ForecastReport, Ledger, SetReport,
+    Status, Summary, What, kind_of,
 };
 use scalerl_rollout::PolicyVersion;
 
@@ -101,7 +101,8 @@ pub struct Digest {
     pub forecasts: Vec<ForecastReport>,
     pub warnings: Latest<Warning>,
     /// Reasons of verifiers that failed.
-    pub verifier_failures: Latest<String>,
+    pub verifier_failures: FailureKinds,
+    pub environment_restarts: usize,
     pub fleet_changes: Latest<(f64, FleetChange)>,
     pub sessions: Latest<Session>,
     pub steps: StepSeries,
@@ -126,7 +127,8 @@ impl Default for Digest {
             sets: Vec::new(),
             forecasts: Vec::new(),
             warnings: Latest::default(),
-            verifier_failures: Latest::default(),
+            verifier_failures: FailureKinds::default(),
+            environment_restarts: 0,
             fleet_changes: Latest::default(),
             sessions: Latest::default(),
             steps: StepSeries::default(),
@@ -145,20 +147,11 @@ pub(crate) enum Line {
 /// Reads a line; `None` is no event.
 pub(crate) fn parse(line: &[u8]) -> Option<Line> {
     let is_whole = line.first() == Some(&b'{') && line.last() == Some(&b'}');
-    match kind(line).filter(|_| is_whole) {
+    match kind_of(line).filter(|_| is_whole) {
         Some(b"group") => Some(Line::Group),
         Some(b"adopted" | b"sampled-again" | b"checkpoint") => Some(Line::Other),
         _ => serde_json::from_slice(line).ok().map(|event| Line::Parsed(Box::new(event))),
     }
-}
-
-/// The type of an event, which its writer puts third.
-pub(crate) fn kind(line: &[u8]) -> Option<&[u8]> {
-    const KEY: &[u8] = b",\"type\":\"";
-    let head = &line[..line.len().min(80)];
-    let from = head.windows(KEY.len()).position(|window| window == KEY)? + KEY.len();
-    let length = line[from..].iter().position(|byte| *byte == b'"')?;
-    Some(&line[from..from + length])
 }
 
 impl Digest {
@@ -205,7 +198,10 @@ impl Digest {
             What::Started { devices, .. } => self.devices = devices,
             What::Group(_) => self.groups += 1,
             What::SetAside { .. } => self.set_aside += 1,
-            What::VerifierFailed { reason, .. } => self.verifier_failures.push(reason),
+            What::VerifierFailed { reason, .. } => {
+                self.verifier_failures.add(&reason);
+            }
+            What::EnvironmentRestarted { .. } => self.environment_restarts += 1,
             What::GeneratorRetried { .. } => self.generator_retries += 1,
             What::EmptyBatch { .. } => self.empty_batches += 1,
             What::Fleet(change) => self.fleet_changes.push((event.at, change)),
@@ -261,7 +257,9 @@ impl Digest {
             lost: self.lost,
             groups: self.groups,
             set_aside: self.set_aside,
-            verifier_failures: self.verifier_failures.count(),
+            verifier_failures: self.verifier_failures.count() as usize,
+            failures: self.verifier_failures.clone(),
+            environment_restarts: self.environment_restarts,
             largest_lag: self.largest_lag,
             pass_rate: self.points.last().map(|point| point.pass_rate),
         }
@@ -286,10 +284,10 @@ mod tests {
 
     #[test]
     fn the_type_is_found_where_the_writer_puts_it_and_nowhere_else() {
-        assert_eq!(kind(br#"{"v":1,"at":1.5,"type":"group","group":3}"#), Some(&b"group"[..]));
-        assert_eq!(kind(br#"{"v":1,"at":1.5}"#), None);
+        assert_eq!(kind_of(br#"{"v":1,"at":1.5,"type":"group","group":3}"#), Some(&b"group"[..]));
+        assert_eq!(kind_of(br#"{"v":1,"at":1.5}"#), None);
         let said = br#"{"v":1,"at":1.5,"type":"failed","version":1,"error":",\"type\":\"group\""}"#;
-        assert_eq!(kind(said), Some(&b"failed"[..]));
+        assert_eq!(kind_of(said), Some(&b"failed"[..]));
         assert!(parse(b"{\"v\":1,\"at\":1.5,\"type\":\"gro").is_none());
         assert!(parse(&[0; 40]).is_none());
     }

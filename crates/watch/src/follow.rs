@@ -1,38 +1,16 @@
 //! Following one run: from the lines of its journal to a digest, also through resumes.
 //!
-//! A `resumed` event takes back lines before it, and a digest cannot forget. So a run is read twice:
-//! first only for its resumes, which says which lines count, then for all else. A resume that comes
-//! while a run is followed starts both readings anew; what was known stays on show until they are
-//! done.
-//!
-//! ```text
-//! Scan (resumes) --end--> Fold (digest) --more lines--> Fold …
-//!   ^                        '-- a new resume, another file --.
-//!   '---------------------------------------------------------'
-//! ```
+//! A digest cannot forget, so a run is read twice: first only for its resumes, then for all else
+//! (`scalerl_journal`'s `Resumes`). A resume that comes while a run is followed starts both readings
+//! anew; what was known stays on show until they are done.
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use scalerl_journal::{Event, RunFolder, What};
+use scalerl_journal::{Reached, Resumes, RunFolder, Tail, Verdict, What};
 
 use crate::digest::{self, Digest, Line};
-use crate::tail::{Reached, Tail, Verdict};
-
-/// Lines that resumes have taken back, as ranges.
-#[derive(Debug, Clone, Default)]
-struct Undone {
-    ranges: Vec<(usize, usize)>,
-    /// Lines of the resumes themselves.
-    resumes: Vec<usize>,
-}
-
-impl Undone {
-    fn holds(&self, line: usize) -> bool {
-        self.ranges.iter().any(|(from, to)| (*from..*to).contains(&line))
-    }
-}
 
 enum Phase {
     Scan(Tail),
@@ -44,7 +22,7 @@ pub struct Follower {
     name: String,
     events: std::path::PathBuf,
     phase: Phase,
-    undone: Undone,
+    resumes: Resumes,
     building: Digest,
     /// The last digest of all that was there; `None` until the first.
     shown: Option<Arc<Digest>>,
@@ -59,7 +37,7 @@ impl Follower {
             name: folder.name(),
             phase: Phase::Scan(Tail::new(events.clone())),
             events,
-            undone: Undone::default(),
+            resumes: Resumes::default(),
             building: Digest::default(),
             shown: None,
             generation: 0,
@@ -100,7 +78,7 @@ impl Follower {
 
     fn restart(&mut self) {
         self.phase = Phase::Scan(Tail::new(self.events.clone()));
-        self.undone = Undone::default();
+        self.resumes = Resumes::default();
         self.building = Digest::default();
     }
 
@@ -108,8 +86,8 @@ impl Follower {
     pub fn advance(&mut self, budget: u64) -> io::Result<bool> {
         let reached = match &mut self.phase {
             Phase::Scan(tail) => {
-                let undone = &mut self.undone;
-                let reached = tail.read(budget, |index, line| scan(undone, index, line))?;
+                let resumes = &mut self.resumes;
+                let reached = tail.read(budget, |index, line| resumes.look(index, line))?;
                 if reached == Reached::End {
                     self.phase = Phase::Fold(Tail::new(self.events.clone()));
                     return Ok(false);
@@ -117,11 +95,11 @@ impl Follower {
                 reached
             }
             Phase::Fold(tail) => {
-                let (undone, building, name) = (&self.undone, &mut self.building, &self.name);
+                let (resumes, building, name) = (&self.resumes, &mut self.building, &self.name);
                 let mut is_changed = self.shown.is_none();
                 let reached = tail.read(budget, |index, line| {
                     is_changed = true;
-                    fold(undone, building, name, index, line)
+                    fold(resumes, building, name, index, line)
                 })?;
                 if reached == Reached::End && is_changed {
                     self.shown = Some(Arc::new(self.building.clone()));
@@ -152,30 +130,21 @@ impl Follower {
     }
 }
 
-fn scan(undone: &mut Undone, index: usize, line: &[u8]) -> Verdict {
-    let is_object = line.first() == Some(&b'{') && line.last() == Some(&b'}');
-    if digest::kind(line) != Some(b"resumed") {
-        return if is_object { Verdict::Whole } else { Verdict::Broken };
-    }
-    let Ok(Event { what: What::Resumed { kept, .. }, .. }) = serde_json::from_slice(line) else {
-        return Verdict::Broken;
-    };
-    if kept < index {
-        undone.ranges.push((kept, index));
-    }
-    undone.resumes.push(index);
-    Verdict::Whole
-}
-
-fn fold(undone: &Undone, building: &mut Digest, name: &str, index: usize, line: &[u8]) -> Verdict {
+fn fold(
+    resumes: &Resumes,
+    building: &mut Digest,
+    name: &str,
+    index: usize,
+    line: &[u8],
+) -> Verdict {
     let Some(line) = digest::parse(line) else { return Verdict::Broken };
     if let Line::Parsed(event) = &line
         && matches!(event.what, What::Resumed { .. })
-        && !undone.resumes.contains(&index)
+        && !resumes.is_known(index)
     {
         return Verdict::Halt;
     }
-    if undone.holds(index) {
+    if resumes.take_back(index) {
         building.add_undone(line);
     } else {
         building.add(name, line);

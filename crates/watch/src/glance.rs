@@ -8,11 +8,11 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 use std::time::SystemTime;
 
-use scalerl_journal::{EvaluationPoint, Event, ForecastReport, Ledger, RunFolder, Status, What};
+use scalerl_files::open_own;
+use scalerl_journal::{
+    EvaluationPoint, Event, ForecastReport, Ledger, RunFolder, Status, What, kind_of,
+};
 use scalerl_recipe::{Axis, Recipe, Source};
-
-use crate::digest;
-use crate::tail::open_own;
 
 /// Bytes of the end of a journal that are looked at first, and where that says too little.
 const END: u64 = 64 << 10;
@@ -166,7 +166,7 @@ impl Glance {
         let (mut version, mut ledger, mut last, mut bound) = (None, None, true, u64::MAX);
         self.forecast = None;
         for line in end.rsplit(|byte| *byte == b'\n') {
-            let kind = digest::kind(line);
+            let kind = kind_of(line);
             if kind.is_none() || (!last && matches!(kind, Some(b"group" | b"adopted"))) {
                 continue;
             }

@@ -5,7 +5,7 @@
 //!                        '----follow (tail, digest)---> a run --view--> pieces of the page
 //! room: one thread that reads while somebody looks    server: routes, guard, events, stop
 //! ```
-//! In reading order: `catalog.rs`, `glance.rs`, `tail.rs`, `digest.rs` and `series.rs`, `follow.rs`,
+//! In reading order: `catalog.rs`, `glance.rs`, `digest.rs` and `series.rs`, `follow.rs`,
 //! `room.rs`, `view`, `samples.rs`, `stop.rs`, `server`, `terminal.rs`.
 //!
 //! The page itself is `page/`: a style and a script of one screen each, nothing built, nothing fetched
@@ -23,7 +23,6 @@ mod samples;
 mod series;
 mod server;
 mod stop;
-mod tail;
 mod terminal;
 mod view;
 

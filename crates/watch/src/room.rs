@@ -133,7 +133,12 @@ impl Room {
     }
 
     pub(crate) fn run(&self, slug: &str) -> Option<Arc<Run>> {
-        self.runs().get(slug).cloned()
+        let run = self.runs().get(slug).cloned();
+        if run.is_none() {
+            // It may have begun since: there when it is asked for again.
+            self.want_list();
+        }
+        run
     }
 
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {

@@ -6,9 +6,8 @@ use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use scalerl_files::open_own;
 use scalerl_journal::{RunFolder, Sample};
-
-use crate::tail::open_own;
 
 /// Files of samples that are known of one run.
 const MOST_FILES: usize = 10_000;

@@ -89,6 +89,10 @@ fn a_finished_run_is_listed_shown_and_compared() {
     let (status, compared) = get(&server, "/compare?runs=one,two,three");
     assert_eq!(status, 200);
     assert!(compared.contains(">two<") && !compared.contains("three"));
+    // Each with the band of its last forecast.
+    for piece in ["the last forecast", "one\nforecast at", "two\nforecast at"] {
+        assert!(compared.contains(piece), "{piece}: {compared}");
+    }
     for path in ["/assets/board.css", "/assets/watch.css", "/assets/board.js", "/assets/watch.js"] {
         assert_eq!(get(&server, path).0, 200, "{path}");
     }

@@ -107,7 +107,7 @@ fn main() -> Outcome {
                 say_memory(device);
                 return Ok(());
             }
-            let sharding = recipe.cluster.sharding;
+            let sharding = &recipe.cluster.sharding;
             println!("{} ranks, {sharding:?}, {parameters} parameters on {device:?}", launch.world);
             let mut trainer = RankedTrainer::lead(&recipe, model, team, WeightStore::new())?;
             run(&mut trainer, sequences, longest, steps)?;

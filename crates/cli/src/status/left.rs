@@ -62,6 +62,8 @@ mod tests {
             lost: Ledger::default(),
             groups: 0,
             verifier_failures: 0,
+            failures: scalerl_journal::FailureKinds::default(),
+            environment_restarts: 0,
             set_aside: 0,
             largest_lag: 0,
             pass_rate: None,

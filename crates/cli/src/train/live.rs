@@ -3,13 +3,14 @@
 //! A step tells where the run is, an evaluation what it has reached, a forecast what more compute
 //! would buy. All of it stands in the journal as well; nothing here is kept.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use scalerl_journal::{BadSign, Event, ForecastReport, HistoryUse, Ledger, SetReport, What};
+use scalerl_journal::{
+    BadSign, Event, FailureKinds, ForecastReport, HistoryUse, Ledger, SetReport, What,
+};
 use scalerl_recipe::Budget;
 use scalerl_rollout::GroupId;
 use serde_json::Value;
@@ -107,6 +108,8 @@ pub(crate) struct Live {
     before: Option<Ledger>,
     primary: Option<SetReport>,
     failures: VerifierFailures,
+    /// Processes of environments that ended before their time.
+    restarts: u64,
     /// Groups that no step could use.
     set_aside: u64,
 }
@@ -121,6 +124,7 @@ impl Live {
             before: Some(Ledger::default()),
             primary: None,
             failures: VerifierFailures::default(),
+            restarts: 0,
             set_aside: 0,
         }
     }
@@ -166,6 +170,15 @@ impl Live {
             What::VerifierFailed { reason, .. } => {
                 if let Some(line) = self.failures.line(reason) {
                     self.screen.say(&line);
+                }
+            }
+            What::EnvironmentRestarted { dataset, reason } => {
+                self.restarts += 1;
+                if is_round(self.restarts) {
+                    let count = self.restarts;
+                    self.screen.say(&format!(
+                        "environment of {dataset} restarted ({count} so far): {reason}"
+                    ));
                 }
             }
             What::SetAside { group, reason, file, .. } => {
@@ -230,21 +243,19 @@ impl Live {
     }
 }
 
-/// Verifier failures so far, by the first line of their reason: hundreds of the same would hide the
-/// rest of the run. Further lines are a traceback, whose last one may quote the completion.
+/// Verifier failures so far, by kind: hundreds of the same would hide the rest of the run.
 #[derive(Default)]
-struct VerifierFailures(BTreeMap<String, u64>);
+struct VerifierFailures(FailureKinds);
 
 impl VerifierFailures {
-    /// What one more failure is worth saying: the first of a reason, the 10th, the 100th and so on.
+    /// What one more failure is worth saying: the first of a kind, the 10th, the 100th and so on.
     fn line(&mut self, reason: &str) -> Option<String> {
-        let first = reason.lines().next().unwrap_or_default();
-        let count = self.0.entry(first.to_owned()).or_default();
-        *count += 1;
-        if *count == 1 {
+        let count = self.0.add(reason);
+        if count == 1 {
             return Some(format!("verifier failed: {reason} (the report counts further ones)"));
         }
-        is_round(*count).then(|| format!("verifier failed {count} times: {first}"))
+        let first = reason.lines().next().unwrap_or_default();
+        is_round(count).then(|| format!("verifier failed {count} times: {first}"))
     }
 }
 

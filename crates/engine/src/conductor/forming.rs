@@ -3,7 +3,9 @@
 use scalerl_journal::{BatchReport, Fate, GroupReport, What};
 use scalerl_objective::filter::keeps;
 use scalerl_recipe::Filter;
-use scalerl_rollout::{Generator, Grader, GroupId, PassRecord, PolicyVersion, PromptSource};
+use scalerl_rollout::{
+    Generator, Grader, GroupId, PassRecord, PolicyVersion, PromptSource, Restart,
+};
 use tokio::task::JoinError;
 
 use super::{Conductor, Ending};
@@ -102,6 +104,7 @@ impl<G: Generator, S: TrainerHandle, P: PromptSource, R: Grader> Conductor<G, S,
         let (passed, judged) = (ready.passed(), ready.judged.rollouts.len() as u32);
         let record = PassRecord { step: self.progress.version.0, passed, judged };
         let previous = self.source.record(&ready.ticket.drawn.prompt.id, record)?;
+        self.record_restarts()?;
         for failure in &ready.judged.failures {
             let (completion, reason) = (failure.completion, failure.reason.clone());
             self.journal.write(What::VerifierFailed { group, completion, reason })?;
@@ -127,6 +130,15 @@ impl<G: Generator, S: TrainerHandle, P: PromptSource, R: Grader> Conductor<G, S,
         }
         if fate == Fate::Batch {
             self.pool.push(ready);
+        }
+        Ok(())
+    }
+
+    /// Writes down which processes of environments have ended meanwhile.
+    pub(super) fn record_restarts(&mut self) -> Result<(), EngineError> {
+        let environment = self.floor.environment.as_ref();
+        for Restart { dataset, reason } in environment.map_or_else(Vec::new, |one| one.restarts()) {
+            self.journal.write(What::EnvironmentRestarted { dataset, reason })?;
         }
         Ok(())
     }

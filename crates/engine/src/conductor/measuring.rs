@@ -58,6 +58,7 @@ impl<G: Generator, S: TrainerHandle, P: PromptSource, R: Grader> Conductor<G, S,
         for (attempt, reason) in retried {
             self.journal.write(What::GeneratorRetried { group: None, attempt, reason })?;
         }
+        self.record_restarts()?;
         self.meter.add_evaluated(tokens);
         let ledger = self.meter.ledger();
         let spent = due.map_or(ledger, |due| due.spent);

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use scalerl_rollout::{
-    Environment, EnvironmentError, EpisodeVerdict, Outcome, Pending, Policy, Prompt, SampleRequest,
+    Environment, EnvironmentError, EpisodeVerdict, Outcome, Pending, Policy, Prompt, Restart,
+    SampleRequest,
 };
 use tokio::time::sleep;
 
@@ -80,5 +81,11 @@ impl Environment for FakeEnvironment {
         policy: Arc<dyn Policy>,
     ) -> Pending<'a, Result<Outcome, EnvironmentError>> {
         Box::pin(self.episode(prompt, seed, policy))
+    }
+
+    /// One that fails has always just been restarted.
+    fn restarts(&self) -> Vec<Restart> {
+        let restart = || Restart { dataset: "fake".to_owned(), reason: "as told".to_owned() };
+        (self.fails > 0.0).then(restart).into_iter().collect()
     }
 }

@@ -14,9 +14,9 @@
 //! and so does one process. Saving is three steps that know nothing of each other: a snapshot of what a
 //! rank has, its file, and the rename (`checkpoint/ranks.rs`).
 
+mod rank_part;
 mod ranks;
 mod saved;
-mod rank_part;
 
 use std::collections::BTreeMap;
 use std::fs::File;

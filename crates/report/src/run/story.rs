@@ -9,8 +9,9 @@
 use std::{collections::HashMap, path::Path};
 
 use scalerl_journal::{
-    BadSign, BatchReport, Checkpoint, Environment, EvaluationPoint, Event, Fate, ForecastReport,
-    GroupReport, History, JournalError, Ledger, Reading, RunFolder, SetReport, Status, What,
+    BadSign, BatchReport, Checkpoint, Environment, EvaluationPoint, Event, FailureKinds, Fate,
+    ForecastReport, GroupReport, History, JournalError, Ledger, Reading, RunFolder, SetReport,
+    Status, What,
 };
 use scalerl_recipe::{Axis, Recipe, Resolved, Source};
 use scalerl_rollout::{GroupId, PolicyVersion, StepReport};
@@ -48,6 +49,9 @@ pub(crate) struct Story {
     pub(crate) forecasts: Vec<ForecastReport>,
     pub(crate) warnings: Vec<Warning>,
     pub(crate) verifier_failures: Vec<VerifierFailure>,
+    /// The same by what went wrong.
+    pub(crate) failures: FailureKinds,
+    pub(crate) environment_restarts: usize,
     pub(crate) set_aside: Vec<SetAside>,
     pub(crate) damaged: Vec<Damage>,
     pub(crate) sessions: Vec<Session>,
@@ -159,6 +163,8 @@ impl Story {
             forecasts: Vec::new(),
             warnings: Vec::new(),
             verifier_failures: Vec::new(),
+            failures: FailureKinds::default(),
+            environment_restarts: 0,
             set_aside: Vec::new(),
             damaged: Vec::new(),
             sessions: sessions(&events, &undone),
@@ -186,8 +192,10 @@ impl Story {
                 What::Group(group) => waiting.add(&group),
                 What::VerifierFailed { group, completion, reason } => {
                     let group = group.0;
+                    self.failures.add(&reason);
                     self.verifier_failures.push(VerifierFailure { group, completion, reason });
                 }
+                What::EnvironmentRestarted { .. } => self.environment_restarts += 1,
                 What::Step { lag, batch, report, ledger } => {
                     let (mean_lag, zero_variance_share) = waiting.take(&batch, report.version);
                     let version = report.version.0;

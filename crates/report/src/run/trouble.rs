@@ -50,6 +50,13 @@ fn verifier_errors(story: &Story) -> Vec<Block> {
     if story.verifier_failures.is_empty() {
         blocks.push(Block::Prose("The verifier failed on no completion.".to_owned()));
     } else {
+        let kinds = story.failures.by_count();
+        let rows = kinds.iter().map(|one| vec![one.count.to_string(), one.kind.clone()]);
+        blocks.push(Block::Table(table(
+            "Completions and episodes without a verdict, by reason (N: a number)",
+            &["how many", "reason"],
+            rows.collect(),
+        )));
         let rows = story.verifier_failures.iter().map(|failure| {
             vec![failure.group.to_string(), failure.completion.to_string(), failure.reason.clone()]
         });
@@ -60,6 +67,13 @@ fn verifier_errors(story: &Story) -> Vec<Block> {
             &["group", "completion", "reason"],
             rows.collect(),
         )));
+    }
+    if story.environment_restarts > 0 {
+        let count = story.environment_restarts;
+        let text = format!(
+            "{count} processes of environments ended before their time and were started again."
+        );
+        blocks.push(Block::Prose(text));
     }
     if story.generator_retries > 0 {
         let text =

@@ -31,9 +31,6 @@ const CHUNK: &str = "chat.completion.chunk";
 
 /// What the client wants to see.
 struct Chat {
-    id: String,
-    created: u64,
-    model: String,
     messages: Vec<Value>,
     extras: Extras,
     prompt: Vec<u32>,
@@ -94,12 +91,8 @@ pub(super) async fn answer(State(app): State<Arc<App>>, call: Call) -> Result<Re
     // Marks of calls may be special tokens.
     let special = if family.is_some() { Special::Show } else { asked.special };
     let ends = [app.chat.end_tokens(), &asked.stop_token_ids].concat();
-    let (id, created, model) = (app.name("chatcmpl"), super::now(), app.options.model.clone());
     let shape = Chat {
-        envelope: Envelope::new(&id, CHUNK, created, &model),
-        id,
-        created,
-        model,
+        envelope: Envelope::new(app.name("chatcmpl"), CHUNK, app.options.model.clone()),
         messages,
         extras,
         prompt,
@@ -204,16 +197,6 @@ impl Chat {
         let tokens = logprobs::drawn(&piece.tokens, scores);
         Ok(logprobs::chat(&*app.chat, self.shown.spelling, &tokens)?)
     }
-
-    fn event(&self, choices: &[Value]) -> Value {
-        json!({
-            "id": self.id,
-            "object": CHUNK,
-            "created": self.created,
-            "model": self.model,
-            "choices": choices,
-        })
-    }
 }
 
 impl Shape for Chat {
@@ -240,14 +223,8 @@ impl Shape for Chat {
         };
         let choices: Result<Vec<Value>, ApiError> =
             finished.iter().enumerate().map(choice).collect();
-        let mut body = json!({
-            "id": self.id,
-            "object": "chat.completion",
-            "created": self.created,
-            "model": self.model,
-            "choices": choices?,
-            "usage": usage.json(),
-        });
+        let mut body = self.envelope.body("chat.completion", &choices?);
+        body["usage"] = usage.json();
         if self.shown.has_token_ids {
             body["prompt_token_ids"] = json!(self.prompt);
         }
@@ -275,7 +252,7 @@ impl Streamed for Chat {
             let delta = json!({"role": "assistant", "content": ""});
             let opening =
                 json!({"index": index, "delta": delta, "logprobs": null, "finish_reason": null});
-            let mut event = self.event(&[opening]);
+            let mut event = self.envelope.event(&[opening]);
             if self.shown.has_token_ids {
                 event["prompt_token_ids"] = json!(self.prompt);
             }
@@ -303,11 +280,11 @@ impl Streamed for Chat {
         Ok(())
     }
 
-    fn closing(&self, usage: Usage) -> Option<Value> {
-        self.shown.has_usage.then(|| {
-            let mut event = self.event(&[]);
-            event["usage"] = usage.json();
-            event
-        })
+    fn envelope(&self) -> &Envelope {
+        &self.envelope
+    }
+
+    fn has_usage(&self) -> bool {
+        self.shown.has_usage
     }
 }

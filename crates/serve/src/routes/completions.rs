@@ -41,9 +41,6 @@ enum Given {
 
 /// What the client wants to see.
 struct Completions {
-    id: String,
-    created: u64,
-    model: String,
     /// One per request, for `echo`.
     prompts: Vec<Vec<u32>>,
     /// As text, where it is echoed.
@@ -90,12 +87,8 @@ pub(super) async fn answer(State(app): State<Arc<App>>, call: Call) -> Result<Re
     let request = |prompt: &Vec<u32>| asked.request(prompt.clone(), MAX_TOKENS, &app);
     let requests = prompts.iter().map(request).collect::<Result<Vec<_>, ApiError>>()?;
     let count = asked.count as usize;
-    let (id, created, model) = (app.name("cmpl"), super::now(), app.options.model.clone());
     let shape = Completions {
-        envelope: Envelope::new(&id, OBJECT, created, &model),
-        id,
-        created,
-        model,
+        envelope: Envelope::new(app.name("cmpl"), OBJECT, app.options.model.clone()),
         offsets: vec![0; prompts.len() * count],
         prompts,
         echoed,
@@ -183,16 +176,6 @@ impl Completions {
         Ok((text, logprobs::legacy(chat, self.shown.spelling, &tokens, offset)?))
     }
 
-    fn body(&self, choices: &[Value]) -> Value {
-        json!({
-            "id": self.id,
-            "object": OBJECT,
-            "created": self.created,
-            "model": self.model,
-            "choices": choices,
-        })
-    }
-
     fn choice(
         &self,
         (index, piece): (usize, &Piece),
@@ -221,7 +204,7 @@ impl Shape for Completions {
         };
         let choices: Result<Vec<Value>, ApiError> =
             finished.iter().enumerate().map(choice).collect();
-        let mut body = self.body(&choices?);
+        let mut body = self.envelope.event(&choices?);
         body["usage"] = usage.json();
         Ok(body)
     }
@@ -242,11 +225,11 @@ impl Streamed for Completions {
         Ok(())
     }
 
-    fn closing(&self, usage: Usage) -> Option<Value> {
-        self.shown.has_usage.then(|| {
-            let mut event = self.body(&[]);
-            event["usage"] = usage.json();
-            event
-        })
+    fn envelope(&self) -> &Envelope {
+        &self.envelope
+    }
+
+    fn has_usage(&self) -> bool {
+        self.shown.has_usage
     }
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use scalerl_board::chart::Role;
 use scalerl_board::number::short;
-use scalerl_board::plots::{self, Captions, Measured, RunCurve};
+use scalerl_board::plots::{self, Captions, CurvePoint, Measured, RunCurve};
 use scalerl_board::{Block, Table, escape, fragment};
-use scalerl_journal::EvaluationPoint;
+use scalerl_journal::{EvaluationPoint, ForecastReport};
+use scalerl_recipe::Axis;
 use scalerl_report::words;
 
 use super::trouble::ago;
@@ -96,6 +97,33 @@ fn spark(points: &[EvaluationPoint]) -> String {
     )
 }
 
+/// A line through what was measured, and from the last forecast on its interval, which opens up to twice
+/// the compute. No fit is made here.
+fn ahead(glance: &Glance, axis: Axis) -> RunCurve {
+    let forecast = glance.forecast.as_ref().filter(|one| one.axis == axis && one.compute > 0.0);
+    let until = forecast.map_or(f64::INFINITY, |one| one.compute);
+    let measured = glance.points.iter().map(|point| (point.compute(axis), point.pass_rate));
+    let mut curve: Vec<CurvePoint> = measured
+        .filter(|(compute, _)| *compute > 0.0 && *compute <= until)
+        .map(|(compute, value)| CurvePoint { compute, value, low: f64::NAN, high: f64::NAN })
+        .collect();
+    let twice = forecast.map(|one| {
+        let (value, low, high) = one.at_twice;
+        CurvePoint { compute: 2.0 * one.compute, value, low, high }
+    });
+    curve.extend(forecast.map(|one| {
+        let ForecastReport { compute, value, .. } = *one;
+        CurvePoint { compute, value, low: value, high: value }
+    }));
+    curve.extend(twice);
+    RunCurve {
+        curve,
+        fitted_until: forecast.map(|one| one.compute),
+        forecasts: twice.into_iter().collect(),
+        ..RunCurve::default()
+    }
+}
+
 /// Several runs in one figure and one table.
 pub(crate) fn compared(runs: &[(String, Arc<Glance>)]) -> String {
     let Some((_, first)) = runs.first() else {
@@ -110,25 +138,14 @@ pub(crate) fn compared(runs: &[(String, Arc<Glance>)]) -> String {
                 value: point.pass_rate,
                 role: Role::Used,
             });
-            // A line through what was measured; no fit is claimed.
-            let through = glance.points.iter().filter(|point| point.compute(axis) > 0.0);
-            let curve = through.map(|point| plots::CurvePoint {
-                compute: point.compute(axis),
-                value: point.pass_rate,
-                low: f64::NAN,
-                high: f64::NAN,
-            });
-            RunCurve {
-                name: slug.clone(),
-                points: measured.collect(),
-                curve: curve.collect(),
-                ..RunCurve::default()
-            }
+            let name = slug.clone();
+            RunCurve { points: measured.collect(), name, ..ahead(glance, axis) }
         })
         .collect();
     let captions = Captions {
         title: "Pass rate against compute".to_owned(),
-        subtitle: "Lines join what was measured.".to_owned(),
+        subtitle: "Lines join what was measured; dashed, with its band: the last forecast."
+            .to_owned(),
         compute: axis.label().to_owned(),
         value: "pass rate".to_owned(),
         interval: "90 %".to_owned(),

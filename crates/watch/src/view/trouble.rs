@@ -47,15 +47,17 @@ pub(super) fn blocks(subject: &Subject<'_>) -> Vec<Block> {
         blocks.push(table(&caption, &columns, rows.collect()));
     }
     if digest.verifier_failures.count() > 0 {
-        let rows = digest.verifier_failures.newest().take(20).map(|reason| vec![reason.clone()]);
+        let kinds = digest.verifier_failures.by_count().into_iter().take(20);
+        let rows = kinds.map(|one| vec![one.count.to_string(), one.last.clone()]);
         let count = digest.verifier_failures.count();
-        let caption = format!("The verifier failed on {count} completions; the last reasons");
-        blocks.push(table(&caption, &["reason"], rows.collect()));
+        let caption = format!("{count} completions or episodes without a verdict, by reason");
+        blocks.push(table(&caption, &["how many", "the last such reason"], rows.collect()));
     }
     let counts = [
         ("batches in which nothing carried loss", digest.empty_batches),
         ("groups that no step could use", digest.set_aside),
         ("times the generator was asked again", digest.generator_retries),
+        ("processes of environments that were restarted", digest.environment_restarts),
     ];
     let counts = counts.iter().filter(|(_, count)| *count > 0);
     let counts: Vec<(String, String)> =

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};
 
-use super::saved::Saved;
 use super::rank_part::{RankPart, file_name};
+use super::saved::Saved;
 use super::{
     About, CheckpointError, FORMATS, SECTIONS, base, check_base, commit, draft, read_notes,
 };
