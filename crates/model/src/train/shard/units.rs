@@ -395,7 +395,7 @@ mod tests {
         let frozen = units(false, false).order(PassKind::Training);
         let gathers = expected.iter().filter(|operation| matches!(operation, Gather(_)));
         assert!(frozen.iter().eq(gathers), "a frozen base has no gradients");
-        assert_eq!(units(false, true).order(PassKind::Reference), expected[..6]);
+        assert_eq!(units(false, true).order(PassKind::Reference), &expected[..6]);
         let tied = units(true, true).order(PassKind::Training);
         let of_embedding = tied.iter().filter(|operation| **operation == Scatter(0)).count();
         assert_eq!(of_embedding, 2, "once as the head and once as the embedding");
