@@ -53,7 +53,11 @@ pub fn fit(setting: &Setting, device_bytes: u64) -> Result<Fit, LoadError> {
         for change in CHANGES {
             let mut changed = recipe.clone();
             let Some(set) = change(&mut changed, &setting) else { continue };
-            let total = of(&Setting { recipe: &changed, ..setting.clone() }, 0)?.total();
+            // A model that takes no adapter has one change less.
+            let Ok(memory) = of(&Setting { recipe: &changed, ..setting.clone() }, 0) else {
+                continue;
+            };
+            let total = memory.total();
             if total >= best {
                 continue;
             }
@@ -79,8 +83,8 @@ pub fn out_of_room(setting: &Setting) -> Result<String, LoadError> {
     for change in CHANGES {
         let mut recipe = setting.recipe.clone();
         let Some(set) = change(&mut recipe, setting) else { continue };
-        let total = of(&Setting { recipe: &recipe, ..setting.clone() }, 0)?.total();
-        if let Some(less) = memory.total().checked_sub(total).filter(|less| *less > 0) {
+        let Ok(changed) = of(&Setting { recipe: &recipe, ..setting.clone() }, 0) else { continue };
+        if let Some(less) = memory.total().checked_sub(changed.total()).filter(|less| *less > 0) {
             remedies.push(format!("{set} (saves {})", said(less)));
         }
     }
