@@ -283,3 +283,14 @@ fn servers_are_named_once_and_by_their_address() {
     let error = set_error(&["pipeline.generator=vlm"]);
     assert!(error.contains("did you mean \"vllm\"") || error.contains("vllm"), "{error}");
 }
+
+#[test]
+fn weights_in_parts_without_recomputed_activations_are_refused() {
+    let full = "cluster.sharding=\"full\"";
+    let said = set_error(&[full]);
+    assert!(said.contains("cluster.sharding"), "{said}");
+    assert!(said.contains("set model.activation_checkpointing = true"), "{said}");
+    let both =
+        ["model.activation_checkpointing=true", full].map(|text| Override::parse(text).unwrap());
+    Recipe::load(&[Source::named("scalerl")], &both).unwrap();
+}

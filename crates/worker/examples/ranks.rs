@@ -107,8 +107,8 @@ fn main() -> Outcome {
                 say_memory(device);
                 return Ok(());
             }
-            let sharding = &recipe.cluster.sharding;
-            println!("{} ranks, {sharding:?}, {parameters} parameters on {device:?}", launch.world);
+            let sharding = if is_full { "full" } else { "optimizer" };
+            println!("{} ranks, {sharding}, {parameters} parameters on {device:?}", launch.world);
             let mut trainer = RankedTrainer::lead(&recipe, model, team, WeightStore::new())?;
             run(&mut trainer, sequences, longest, steps)?;
         }
