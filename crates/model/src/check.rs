@@ -262,10 +262,11 @@ fn head(device: Device) -> Result<Vec<KernelCheck>, TchError> {
                 &on(&hidden, kind)?,
                 &on(&targets, Kind::Int64)?,
                 Some(&mut grad),
-                |_, _| {
+                |range, _| {
+                    let cut = |x: &Tensor| x.f_narrow(0, range.start, range.end - range.start);
                     Ok(TokenGradients {
-                        logprob: gradients.logprob.shallow_clone(),
-                        entropy: gradients.entropy.as_ref().map(Tensor::shallow_clone),
+                        logprob: cut(&gradients.logprob)?,
+                        entropy: gradients.entropy.as_ref().map(cut).transpose()?,
                     })
                 },
             )?;

@@ -121,15 +121,12 @@ impl UnloadedModel {
             std::mem::take(parameters)
         } else {
             memory::check(&self.config, kind, self.device)?;
-            match self.source {
-                Source::Random(seed) => {
-                    let spread = self.config.initial_spread;
-                    draw_all(&self.layout, (spread, seed), (kind, self.device))?
-                }
-                _ => {
-                    let read = (0..self.layout.len()).map(|index| self.read(index, kind));
-                    read.collect::<Result<_, _>>()?
-                }
+            if let Source::Random(seed) = self.source {
+                let spread = self.config.initial_spread;
+                draw_all(&self.layout, (spread, seed), (kind, self.device))?
+            } else {
+                let read = (0..self.layout.len()).map(|index| self.read(index, kind));
+                read.collect::<Result<_, _>>()?
             }
         };
         let base = Model::over(self.config, parameters, self.folder)?;

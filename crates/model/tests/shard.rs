@@ -17,7 +17,7 @@ use scalerl_model::unloaded::UnloadedModel;
 use scalerl_torch::collective::{ProcessGroup, Store, Transport};
 use tch::{Device, Kind, TchError, Tensor};
 
-const PATIENT: Duration = Duration::from_secs(60);
+const PATIENT: Duration = Duration::from_mins(1);
 /// float32 sums in another order.
 const FLOAT_SUMS: f64 = 1e-5;
 
@@ -78,7 +78,9 @@ fn add(learner: &mut Learner, number: usize) {
 /// The gradient norm of one process with these batches, and the one after that with one more.
 fn alone(numbers: &[usize]) -> f64 {
     let mut learner = Learner::new(model(), options()).unwrap();
-    numbers.iter().for_each(|number| add(&mut learner, *number));
+    for number in numbers {
+        add(&mut learner, *number);
+    }
     learner.step().unwrap().gradient_norm
 }
 
@@ -88,7 +90,9 @@ fn ranks_with_more_and_fewer_batches_take_the_step_of_all() {
         let mut learner = Learner::fully_sharded(model().into(), options(), data).unwrap();
         // Two, one and none.
         let own: &[usize] = [&[0, 1][..], &[2], &[]][ranks.rank()];
-        own.iter().for_each(|number| add(&mut learner, *number));
+        for number in own {
+            add(&mut learner, *number);
+        }
         learner.keep_pace(&[PassKind::Training; 2]).unwrap();
         learner.step_together(&ranks).unwrap().gradient_norm
     });

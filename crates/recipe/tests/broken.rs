@@ -34,7 +34,7 @@ fn an_unknown_key_names_its_line_and_the_nearest_known_one() {
 fn a_key_of_another_section_is_found_there() {
     insta::assert_snapshot!(error_of("wrong-section.toml"), @"
     error: wrong-section.toml:3: unknown key `optimizer.groups_per_step`; did you mean `pipeline.groups_per_step`?
-    hint: known here: lr, warmup_steps, weight_decay, beta1, beta2, epsilon, max_gradient_norm
+    hint: known here: lr, warmup_steps, weight_decay, beta1, beta2, epsilon, max_gradient_norm, moments, gradients
     ");
 }
 

@@ -127,6 +127,7 @@ impl Plan {
     }
 
     /// A further reference to the same: backward passes run on other threads, and keep one each.
+    #[must_use]
     pub fn share(&self) -> Self {
         let shared = |(run, starts): &(Run, Option<PackedStarts>)| {
             (run.clone(), starts.as_ref().map(PackedStarts::share))
@@ -157,23 +158,20 @@ impl Plan {
         let mut saved = Vec::with_capacity(self.runs.len());
         for (run, starts) in &self.runs {
             let mut place = out.f_narrow(0, run.start, run.tokens())?;
-            let state = match starts {
-                Some(starts) => {
-                    let [q, k, v] = qkv.map(|x| x.f_narrow(0, run.start, run.tokens()));
-                    let state = shim::flash_forward([&q?, &k?, &v?], starts, scale)?;
-                    place.f_copy_(&state.out)?;
-                    state
+            let state = if let Some(starts) = starts {
+                let [q, k, v] = qkv.map(|x| x.f_narrow(0, run.start, run.tokens()));
+                let state = shim::flash_forward([&q?, &k?, &v?], starts, scale)?;
+                place.f_copy_(&state.out)?;
+                state
+            } else {
+                let [q, k, v] = qkv.map(|x| rectangle(x, run));
+                let state = shim::cudnn_forward([&q?, &k?, &v?], scale)?;
+                let found = flat(&state.out, run)?;
+                if self.runs.len() == 1 && found.size() == out.size() && found.is_contiguous() {
+                    return Ok((found, Saved::Runs(vec![state])));
                 }
-                None => {
-                    let [q, k, v] = qkv.map(|x| rectangle(x, run));
-                    let state = shim::cudnn_forward([&q?, &k?, &v?], scale)?;
-                    let found = flat(&state.out, run)?;
-                    if self.runs.len() == 1 && found.size() == out.size() && found.is_contiguous() {
-                        return Ok((found, Saved::Runs(vec![state])));
-                    }
-                    place.f_copy_(&found)?;
-                    state
-                }
+                place.f_copy_(&found)?;
+                state
             };
             saved.push(state);
         }

@@ -65,8 +65,8 @@ fn batch(completions: &[Completion]) -> TrainBatch {
     TrainBatch { temperature: 1.0, sequences }
 }
 
-fn untimed(report: StepReport) -> StepReport {
-    StepReport { seconds: 0.0, peak_memory_bytes: None, ..report }
+fn untimed(report: &StepReport) -> StepReport {
+    StepReport { seconds: 0.0, peak_memory_bytes: None, ..report.clone() }
 }
 
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn one_set_gives_the_tokens_and_steps_of_two() {
         let mut seen = Vec::new();
         for version in 0..3 {
             let completions = generator.generate(long(12)).await.unwrap();
-            let report = untimed(trainer.step(&batch(&completions)).unwrap());
+            let report = untimed(&trainer.step(&batch(&completions)).unwrap());
             generator.adopt(&trainer.publish().unwrap()).await.unwrap();
             assert_eq!(generator.stats().version, PolicyVersion(version + 1));
             seen.push((completions, report));

@@ -121,7 +121,7 @@ pub(crate) fn check(recipe: &Recipe, config: &ModelConfig, device: Device) -> Re
         said(found.usable),
         largest.join(", "),
     );
-    Err(BadInput::new(message).hint(&advice(&found)).into())
+    Err(BadInput::new(message).hint(advice(&found)).into())
 }
 
 #[cfg(test)]

@@ -80,6 +80,6 @@ fn one_set_of_weights_changes_no_token_and_no_number() {
         };
         let (copied, shared) = (run("copied"), run("shared"));
         assert_eq!(training(&copied), training(&shared), "{scheme}");
-        audit(&shared, if scheme == "phases" { 1 } else { 0 });
+        audit(&shared, u64::from(scheme == "phases"));
     }
 }

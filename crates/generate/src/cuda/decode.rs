@@ -363,7 +363,7 @@ mod tests {
                 assert!(known.contains(&Size::for_rows(&rows, 16, has_neighbours)), "{count}");
             }
         }
-        assert_eq!(known.len(), 11 + 13, "1, 2, 4, 8, then by 8 to 40; by 8 to 64, and 96");
+        assert_eq!(known.len(), 8 + 12, "1, 2, 4, 8, then by 8 to 40; by 8 to 64, and 96");
     }
 
     #[test]

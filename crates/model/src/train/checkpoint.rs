@@ -273,8 +273,9 @@ pub fn prune(folder: &Path, keep: usize) -> Result<(), LoadError> {
 
 /// Puts a learner into the state of a checkpoint and returns the caller's notes.
 pub fn restore(learner: &mut Learner, path: &Path) -> Result<Value, CheckpointError> {
+    // First: a checkpoint of other weights has other tensors too.
+    check_base(learner, &read_manifest(path)?, path)?;
     let saved = Saved::open(path, learner.model.trained_layout())?;
-    check_base(learner, &saved.manifest, path)?;
     (0..saved.manifest.files.len()).try_for_each(|file| saved.check_sum(file))?;
     let notes = read_notes(path)?;
     let _guard = tch::no_grad_guard();

@@ -277,7 +277,7 @@ impl Learner {
         self.begin(PassKind::Training)?;
         let (network, activations) = (&self.model.network, self.options.activations);
         let mut weights =
-            residing(&mut self.units, &self.shard, &mut self.grads, Direction::Forward);
+            residing(&mut self.units, self.shard.as_ref(), &mut self.grads, Direction::Forward);
         let pass = network.forward_with(&batch.packed, activations, &mut weights)?;
         let hidden_md = pass.hidden_nd.f_detach()?.f_index_select(0, &batch.rows)?;
         weights.enter(Part::Head)?;
@@ -390,7 +390,8 @@ impl Learner {
             Some(HeadSum::Row(row)) => Some(row),
             None => None,
         };
-        residing(&mut self.units, &self.shard, &mut self.grads, Direction::Backward).leave_head(row)
+        residing(&mut self.units, self.shard.as_ref(), &mut self.grads, Direction::Backward)
+            .leave_head(row)
     }
 
     fn finish(
@@ -407,7 +408,7 @@ impl Learner {
             pass.hidden_nd.f_zeros_like()?.f_detach()?.f_index_copy_(0, &batch.rows, d_hidden_md)?
         };
         let mut weights =
-            residing(&mut self.units, &self.shard, &mut self.grads, Direction::Backward);
+            residing(&mut self.units, self.shard.as_ref(), &mut self.grads, Direction::Backward);
         self.model.network.backward_with(pass, &batch.packed, &d_hidden_nd, &mut weights)?;
         weights.end()?;
         let stays = self.sums_in_bf16();

@@ -32,9 +32,9 @@ impl FollowError {
     /// What to try next, printed by the CLI as a `hint:` line.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::Command(CommandError::Ranks(RankError::Collective(error))) => error.hint(),
+            Self::Command(CommandError::Ranks(RankError::Collective(error)))
+            | Self::Ranks(RankError::Collective(error)) => error.hint(),
             Self::Command(_) => "start every rank from the same build",
-            Self::Ranks(RankError::Collective(error)) => error.hint(),
             _ => "look at the output of rank 0, then resume the run",
         }
     }

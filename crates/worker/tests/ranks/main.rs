@@ -4,6 +4,7 @@
 //! The test is rank 0; the others are this very binary, asked for its one ignored test.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::print_stdout, reason = "tests say by how much they hold")]
 
 #[path = "../batches/mod.rs"]
 mod batches;

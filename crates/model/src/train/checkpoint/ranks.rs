@@ -16,7 +16,8 @@ use tch::{Device, Kind, Tensor};
 use super::rank_part::{RankPart, file_name};
 use super::saved::Saved;
 use super::{
-    About, CheckpointError, FORMATS, SECTIONS, base, check_base, commit, draft, read_notes,
+    About, CheckpointError, FORMATS, SECTIONS, base, check_base, commit, draft, read_manifest,
+    read_notes,
 };
 use crate::error::LoadError;
 use crate::tensor_writer::FileSum;
@@ -107,8 +108,8 @@ impl RestorePlan {
     pub fn open(learner: &Learner, path: &Path) -> Result<Self, CheckpointError> {
         // Ranks have other working folders.
         let path = path.canonicalize().map_err(LoadError::io(path))?;
+        check_base(learner, &read_manifest(&path)?, &path)?;
         let saved = Saved::open(&path, learner.model.trained_layout())?;
-        check_base(learner, &saved.manifest, &path)?;
         let notes = read_notes(&path)?;
         Ok(Self { step: saved.manifest.step, saved, path, notes })
     }
@@ -132,8 +133,8 @@ pub fn restore_together(
     };
     // Reading everything for its sum is most of the work: each file by one rank.
     let checked = opened.and_then(|saved| {
-        let files = (0..saved.manifest.files.len()).skip(ranks.rank()).step_by(ranks.size());
-        files.map(|file| saved.check_sum(file)).collect::<Result<(), _>>().map(|()| saved)
+        let mut files = (0..saved.manifest.files.len()).skip(ranks.rank()).step_by(ranks.size());
+        files.try_for_each(|file| saved.check_sum(file)).map(|()| saved)
     });
     let said = checked.as_ref().err().map(ToString::to_string).unwrap_or_default();
     let said = ranks.sentences(&said)?;

@@ -65,7 +65,9 @@ impl Saved {
             let file = map(&file_path).map_err(|error| damaged(path, name, error.to_string()))?;
             let read = SafeTensors::read_metadata(&file);
             let (length, head) = read.map_err(|error| broken(&file_path, error))?;
-            for (tensor, place) in head.tensors() {
+            // By name, so that what is said of a damaged file does not change from time to time.
+            let tensors: BTreeMap<_, _> = head.tensors().into_iter().collect();
+            for (tensor, place) in tensors {
                 let kind = kind_of(place.dtype).ok_or_else(|| {
                     damaged(path, name, format!("`{tensor}` is {:?}", place.dtype))
                 })?;
@@ -77,7 +79,9 @@ impl Saved {
             }
             files.push(file);
         }
-        pieces.values_mut().for_each(|pieces| pieces.sort_by_key(|piece| piece.from));
+        for pieces in pieces.values_mut() {
+            pieces.sort_by_key(|piece| piece.from);
+        }
         let mut saved = Self { path: path.to_path_buf(), manifest, files, pieces, counted: 0.0 };
         saved.counted = saved.take_count(layout)?;
         saved.check(layout)?;

@@ -125,10 +125,10 @@ impl Learner {
             let copies = adapter.parameters.iter().map(Tensor::f_detach_copy);
             model = model.adapted(adapter.over(copies.collect::<Result<_, _>>()?))?;
         }
-        let copy = |part: &Tensor| match units.is_trained() {
-            true => part.f_detach_copy(),
-            // Nobody changes it.
-            false => Ok(part.shallow_clone()),
+        // What is not trained nobody changes.
+        let is_trained = units.is_trained();
+        let copy = |part: &Tensor| {
+            if is_trained { part.f_detach_copy() } else { Ok(part.shallow_clone()) }
         };
         let parts = units.policy.parts.iter().map(copy).collect::<Result<_, _>>()?;
         let parameters = model.parameters.iter().map(Tensor::shallow_clone).collect();
@@ -156,7 +156,7 @@ impl Learner {
         self.begin(PassKind::Reference)?;
         let options = self.head_options();
         let Self { units, shard, grads, .. } = self;
-        let mut weights = residing(units, shard, grads, Direction::Forward);
+        let mut weights = residing(units, shard.as_ref(), grads, Direction::Forward);
         let pass =
             reference.network.forward_with(&batch.packed, Activations::Keep, &mut weights)?;
         let hidden_md = pass.hidden_nd.f_index_select(0, &batch.rows)?;
@@ -211,7 +211,7 @@ impl Learner {
             away.map_err(RankError::from)?;
         }
         let Self { units, shard, grads, .. } = self;
-        residing(units, shard, grads, Direction::Backward).end()?;
+        residing(units, shard.as_ref(), grads, Direction::Backward).end()?;
         shown
     }
 
@@ -240,10 +240,10 @@ impl Learner {
 /// What a pass needs of a learner beside its model, for a borrow of its own.
 pub(crate) fn residing<'a>(
     units: &'a mut Option<Units>,
-    shard: &'a Option<Shard>,
+    shard: Option<&'a Shard>,
     grads: &'a mut [Option<Tensor>],
     direction: Direction,
 ) -> Residing<'a> {
-    let units = units.as_mut().zip(shard.as_ref().map(|shard| &shard.data));
+    let units = units.as_mut().zip(shard.map(|shard| &shard.data));
     Residing::new(units, grads, direction)
 }

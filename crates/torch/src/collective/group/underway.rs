@@ -86,6 +86,7 @@ impl ProcessGroup {
     }
 
     /// Waits for an operation that was started in this group.
+    #[expect(clippy::needless_pass_by_value, reason = "what is over cannot be waited for again")]
     pub fn finish(&self, underway: Underway) -> Result<(), CollectiveError> {
         let left = self.timeout.saturating_sub(underway.begun.elapsed());
         // SAFETY: made by the shim and not dropped yet.
