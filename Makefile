@@ -44,10 +44,12 @@ test-generate: setup ## greedy continuations against transformers; MODEL=folder
 
 test-gpu: setup ## the tests that need a CUDA device; fails where there is none
 	SCALERL_REQUIRE_CUDA=1 cargo test --locked -p scalerl-generate --test cuda -- --test-threads 1
+	SCALERL_REQUIRE_CUDA=1 cargo test --locked -p scalerl-model --test cuda -- --test-threads 1
 	SCALERL_REQUIRE_CUDA=1 cargo test --locked -p scalerl-worker --test ranks one_rank_over_nccl
 	SCALERL_REQUIRE_CUDA=1 cargo test --locked -p scalerl-worker --test channel share_a_gpu
 	cargo build --release --locked -p scalerl
 	target/release/scalerl bench decode --device cuda --check
+	target/release/scalerl bench train --device cuda --check
 
 # MODELS: more folders to compare, e.g. MODELS="out/smollm2 out/qwen". Needs the network once, for transformers.
 test-models: setup ## our logits against transformers, tiny models and $(MODELS)
