@@ -30,6 +30,7 @@ fn main() {
         // Calls into libtorch and no loops: more optimisation only takes longer to compile.
         .opt_level(1)
         .file("shim/c10d.cpp")
+        .file("shim/counting.cpp")
         .file("shim/graph.cpp")
         .file("shim/shim.cpp")
         .include("shim/gloo_names")

@@ -30,6 +30,9 @@ unsafe extern "C" {
     fn scalerl_device_memory(device: i32, free: *mut u64, total: *mut u64) -> c_int;
     fn scalerl_peak_memory(device: i32, allocated: *mut u64, reserved: *mut u64) -> c_int;
     fn scalerl_reset_peak(device: i32) -> c_int;
+    fn scalerl_count_cpu_memory() -> c_int;
+    fn scalerl_cpu_memory(now: *mut u64, most: *mut u64);
+    fn scalerl_reset_cpu_peak();
     fn scalerl_empty_cache() -> c_int;
     fn scalerl_synchronize(device: i32) -> c_int;
     fn scalerl_synchronize_stream(device: i32) -> c_int;
@@ -183,6 +186,27 @@ pub fn peak_memory(device: Device) -> Result<(u64, u64), TchError> {
 pub fn reset_peak(device: Device) -> Result<(), TchError> {
     // SAFETY: takes a plain number.
     checked(unsafe { scalerl_reset_peak(index(device)) })
+}
+
+/// From here on the bytes of tensors on the CPU are counted, in the whole process.
+pub fn count_cpu_memory() -> Result<(), TchError> {
+    // SAFETY: takes nothing, catches its exceptions.
+    checked(unsafe { scalerl_count_cpu_memory() })
+}
+
+/// Bytes of tensors that were made on the CPU since they are counted: now, and the most at once since
+/// [`reset_cpu_peak`].
+pub fn cpu_memory() -> (u64, u64) {
+    let (mut now, mut most) = (0, 0);
+    // SAFETY: both targets live through the call.
+    unsafe { scalerl_cpu_memory(&raw mut now, &raw mut most) };
+    (now, most)
+}
+
+/// Forgets the most that was held on the CPU.
+pub fn reset_cpu_peak() {
+    // SAFETY: takes nothing.
+    unsafe { scalerl_reset_cpu_peak() };
 }
 
 /// CUDA refuses to wait for a whole device, or to free its memory, while any of its streams is
