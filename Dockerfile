@@ -20,14 +20,15 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends bubblewrap ca-certificates libgomp1 libstdc++6 python3 python3-pip \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build /scalerl/dist /tmp/dist
-ENV XDG_CACHE_HOME=/opt/cache OMP_WAIT_POLICY=passive
+ENV XDG_CACHE_HOME=/opt/cache OMP_WAIT_POLICY=passive PIP_NO_CACHE_DIR=1
 # --cpu, or --cuda for machines with an NVIDIA driver: a build sees no driver, so it is said here.
 ARG KIND=--cpu
 RUN sh /tmp/dist/install.sh --prefix /usr/local /tmp/dist/scalerl-*-linux-x86_64.tar.gz \
     && rm -r /tmp/dist \
     && scalerl setup "$KIND" \
     && scalerl doctor \
-    && useradd --create-home --uid 1000 scalerl
+    && useradd --create-home --uid 1000 scalerl \
+    && chown -R scalerl: /opt/cache
 USER 1000
 WORKDIR /home/scalerl
 ENTRYPOINT ["scalerl"]

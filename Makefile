@@ -27,6 +27,7 @@ setup-sandbox:
 
 test: setup setup-sandbox ## every test that needs no GPU, no large download and no real model
 	python3 scripts/test/libtorch.py
+	python3 scripts/test/installer.py
 	$$(command -v bwrap >/dev/null && echo env SCALERL_REQUIRE_SANDBOX=1) cargo test --workspace --locked --no-fail-fast
 
 test-hostile: setup setup-sandbox ## what was attacked and must hold, by itself and counted

@@ -61,7 +61,14 @@ found=$(sha256sum "$archive" | cut -d ' ' -f 1)
 
 mkdir -p "$prefix/lib" "$prefix/bin" || fail "cannot write to $prefix" "choose another --prefix"
 fresh=$(mktemp -d "$prefix/lib/.scalerl-XXXXXX") || fail "cannot write to $prefix/lib" "choose another --prefix"
-trap 'rm -rf "$fresh"' EXIT
+# Ended at any point: what was there before is back, or the new one is whole.
+tidy() {
+  if [ -e "$fresh.old" ]; then
+    if [ -e "$home" ]; then rm -rf "$fresh.old"; else mv "$fresh.old" "$home"; fi
+  fi
+  rm -rf "$fresh"
+}
+trap tidy EXIT
 trap 'exit 130' INT TERM HUP
 tar -xzf "$archive" -C "$fresh" --strip-components=1 --no-same-owner
 chmod 755 "$fresh"
@@ -69,11 +76,7 @@ chmod 755 "$fresh"
 "$fresh/bin/scalerl" --version >/dev/null || fail "the program of $archive cannot start on this system; the reason is above"
 touch "$fresh/.installed-by-install.sh"
 if [ -e "$home" ]; then mv "$home" "$fresh.old"; fi
-if ! mv "$fresh" "$home"; then
-  [ ! -e "$fresh.old" ] || mv "$fresh.old" "$home"
-  fail "cannot write to $home" "what was there before is back"
-fi
-rm -rf "$fresh.old"
+mv "$fresh" "$home" || fail "cannot write to $home" "what was there before is back"
 ln -sfn "$inside" "$link"
 
 echo "installed $("$link" --version) in $home; $link"

@@ -24,6 +24,7 @@ costs milliseconds. Only the standard library is used.
 
 import argparse
 import ctypes
+import errno
 import fcntl
 import os
 import pathlib
@@ -290,10 +291,10 @@ def choose(wants_cuda: bool, is_asked: bool) -> pathlib.Path:
         return folder
     try:
         fetch(cache_folder(), wants_cuda)
-    except Missing as problem:
+    except (Missing, OSError) as problem:
         if is_asked or not folder:
             raise
-        say(f"the GPU stays unused: {problem}")
+        say(f"the GPU stays unused: {in_words(problem) if isinstance(problem, OSError) else problem}")
         return folder
     return cache_folder()
 
@@ -313,6 +314,15 @@ def ability(asked: argparse.Namespace, found: "str | None", folder: pathlib.Path
     if not asked.cuda and not found:
         return "for the CPU: no NVIDIA driver was found"
     return "for the CPU: see above" if lacking(folder) else "for CPU and GPU"
+
+
+def in_words(problem: OSError) -> str:
+    """A folder that cannot be written, a full disk: which, and what to do."""
+    named = problem.filename2 or problem.filename or "the cache"
+    name, hint = problem.strerror or str(problem), "the cache can be elsewhere: set XDG_CACHE_HOME"
+    if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+        hint = f"make room there; {hint}"
+    return f"{named}: {name}; {hint}"
 
 
 def arguments() -> argparse.Namespace:
@@ -355,6 +365,9 @@ def main() -> int:
             say(f"torch {VERSION} in {folder} ({ability(asked, found, folder)})")
     except Missing as problem:
         say(f"error: {problem}")
+        return 1
+    except OSError as problem:
+        say(f"error: {in_words(problem)}")
         return 1
     return 0
 

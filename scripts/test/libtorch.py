@@ -7,6 +7,7 @@ pip is the real one, with a folder of tiny wheels in place of the index: no netw
 import hashlib
 import os
 import pathlib
+import resource
 import signal
 import subprocess
 import sys
@@ -35,7 +36,7 @@ def wheel(folder: pathlib.Path, name: str, version: str, files: dict, metadata: 
     info = f"{name.replace('-', '_')}-{version}.dist-info"
     lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *metadata]
     path = folder / f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as archive:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for inner, text in files.items():
             archive.writestr(inner, text)
         archive.writestr(f"{info}/METADATA", "\n".join(lines) + "\n")
@@ -156,6 +157,42 @@ class Machine(unittest.TestCase):
         done = self.run_script(**more)
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn("pip could not download", done.stderr)
+        self.assertFalse(self.cache.exists())
+
+    def test_a_cache_that_cannot_be_written_is_said_in_words(self):
+        # A file in its place: it refuses root, too.
+        (self.root / "cache").touch()
+        done = self.run_script("--cuda")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn(f"error: {self.root / 'cache'}", done.stderr)
+        self.assertIn("set XDG_CACHE_HOME", done.stderr)
+        self.assertNotIn("Traceback", done.stderr)
+
+    def test_the_gpu_may_stay_unused_where_the_cache_cannot_be_written(self):
+        site = self.root / "site"
+        for path, text in CUDA_TORCH.items():
+            (site / path).parent.mkdir(parents=True, exist_ok=True)
+            (site / path).write_text(text)
+        info = site / "torch-2.11.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("\n".join(NEEDS) + "\n")
+        (self.root / "bin/python3").write_text(f"#!/bin/sh\necho {site}/torch\n")
+        (self.root / "cache").touch()
+        self.driver()
+        done = self.run_script()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("the GPU stays unused", done.stderr)
+        self.assertEqual((self.root / "link").resolve(), site.resolve())
+
+    def test_a_disk_that_fills_up_while_unpacking_is_said_in_words(self):
+        # As large as the limit lets no file be: the wheel is smaller than what is in it.
+        wheel(self.wheels, "torch", "2.11.0", {**CUDA_TORCH, "torch/lib/large.so": "0" * (1 << 24)}, NEEDS)
+        command = [sys.executable, str(SCRIPT), "--link", str(self.root / "link"), "--driver-root", str(self.root)]
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 23, 1 << 23))
+        done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, timeout=300, preexec_fn=limit)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("set XDG_CACHE_HOME", done.stderr)
+        self.assertNotIn("Traceback", done.stderr)
         self.assertFalse(self.cache.exists())
 
     def test_two_at_once_and_one_killed_leave_one_whole_cache(self):
