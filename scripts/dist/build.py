@@ -128,11 +128,18 @@ def wheel(path: pathlib.Path, files: "dict[str, bytes]", tag: str) -> None:
             out.writestr(entry, data)
 
 
+def clear(folder: pathlib.Path) -> None:
+    """Of an earlier version: two archives side by side are one too many to hand on."""
+    for pattern in ("scalerl-*-linux-x86_64.tar.gz*", "scalerl_train-*.whl"):
+        for path in folder.glob(pattern):
+            path.unlink()
+
+
 def main() -> None:
     work = TARGET / "dist"
     for name in ("small", "whole"):
         (work / name).mkdir(parents=True, exist_ok=True)
-    small = cargo(["--no-default-features", "--features", "grade"], work / "small")
+    small = cargo(["--no-default-features", "--features", "grade,track,watch"], work / "small")
     whole = cargo([], work / "whole")
     for program in (small, whole):
         program.chmod(0o755)
@@ -141,6 +148,7 @@ def main() -> None:
     licences = {name: (TREE / name).read_bytes() for name in ("LICENSE-APACHE", "LICENSE-MIT")}
     installer = (TREE / "scripts/dist/install.sh").read_bytes()
     DIST.mkdir(exist_ok=True)
+    clear(DIST)
     packed = DIST / f"scalerl-{version()}-linux-x86_64.tar.gz"
     guide = {"INSTALL.md": (TREE / "docs/install.md").read_bytes()}
     archive(packed, {**programs, **documents(small, work), **licences, **guide, "install.sh": installer})
