@@ -47,7 +47,7 @@ use thiserror::Error;
 
 use workers::Restarts;
 
-pub use chat::Chat;
+pub use chat::{Chat, Form};
 pub use conversation::{Conversation, Written};
 
 /// One episode to be played.
@@ -119,6 +119,8 @@ impl Environments {
         surroundings: &Surroundings,
     ) -> Result<Option<Self>, SetUpError> {
         let mut drivers = BTreeMap::new();
+        let chat = surroundings.chat.clone().within(surroundings.longest);
+        let surroundings = &Surroundings { chat, ..surroundings.clone() };
         let mut made = Maker { recipe, surroundings, server: None, restarts: Restarts::default() };
         for dataset in recipe.task.datasets.iter().chain(&recipe.evaluation.datasets) {
             let Some(choice) = dataset.environment() else { continue };

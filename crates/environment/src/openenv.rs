@@ -109,8 +109,8 @@ impl OpenEnvDriver {
         let asked = task.problem.messages.iter().map(|message| json!(message));
         let said = json!({"role": "user", "content": self.shown(&first.observation)});
         let messages: Vec<Value> = asked.chain([said]).collect();
-        let tokens = self.chat.open(&messages, &[]).map_err(EnvironmentError::new)?;
-        let mut conversation = Conversation::new(tokens, task.policy, self.chat.clone());
+        let chat = self.chat.clone();
+        let mut conversation = Conversation::open(messages, Vec::new(), task.policy, chat).await?;
         let mut score = first.reward.unwrap_or(0.0);
         let mut turns = 0.0;
         let is_truncated = loop {
@@ -123,7 +123,7 @@ impl OpenEnvDriver {
             if observed.done {
                 break false;
             }
-            conversation.say("user", &self.shown(&observed.observation))?;
+            conversation.say("user", &self.shown(&observed.observation)).await?;
         };
         let verdict = EpisodeVerdict::Reward(scored(score, self.pass_score));
         let metrics = BTreeMap::from([("turns".to_owned(), turns)]);

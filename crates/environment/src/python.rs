@@ -138,14 +138,15 @@ impl PythonDriver {
         task: Task,
         first: Said,
     ) -> Result<Outcome, EnvironmentError> {
-        let tokens = if first.messages.is_empty() {
-            task.prompt.token_ids.clone()
+        let (policy, chat) = (task.policy, self.chat.clone());
+        let asked = task.problem.messages.iter().map(|message| json!(message));
+        let mut conversation = if first.messages.is_empty() {
+            let tokens = task.prompt.token_ids.clone();
+            Conversation::new(&asked.collect::<Vec<_>>(), tokens, policy, chat)
         } else {
-            let asked = task.problem.messages.iter().map(|message| json!(message));
             let messages: Vec<Value> = asked.chain(first.messages).collect();
-            self.chat.open(&messages, &[]).map_err(EnvironmentError::new)?
+            Conversation::open(messages, Vec::new(), policy, chat).await?
         };
-        let mut conversation = Conversation::new(tokens, task.policy, self.chat.clone());
         let (mut score, mut metrics) = (first.reward, first.metrics);
         let is_truncated = loop {
             let Written::Turn(turn) = conversation.turn().await? else { break true };
@@ -155,7 +156,7 @@ impl PythonDriver {
             if said.done {
                 break said.truncated;
             }
-            conversation.say_all(&said.messages)?;
+            conversation.say_all(said.messages).await?;
         };
         let verdict = EpisodeVerdict::Reward(scored(score, self.pass_score));
         Ok(Outcome { verdict, is_truncated, metrics })

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use scalerl_rollout::{EnvironmentError, EpisodeVerdict, Outcome, Pending, Reward};
 use scalerl_task::synthetic::store::{Numbers, Response, TURN_END};
+use serde_json::{Value, json};
 
 use crate::{Chat, Conversation, Driver, Task, Written};
 
@@ -23,15 +24,16 @@ impl StoreDriver {
     async fn episode(&self, task: Task) -> Result<Outcome, EnvironmentError> {
         let numbers = Numbers::of(&task.problem.fields)
             .ok_or_else(|| EnvironmentError::new("the problem has no numbers"))?;
+        let messages: Vec<Value> = task.problem.messages.iter().map(|one| json!(one)).collect();
         let tokens = task.prompt.token_ids.clone();
-        let mut conversation =
-            Conversation::new(tokens, task.policy, self.chat.clone()).ending_at(&[TURN_END]);
+        let begun = Conversation::new(&messages, tokens, task.policy, self.chat.clone());
+        let mut conversation = begun.ending_at(&[TURN_END]);
         let mut turns = 0.0;
         let answered = loop {
             let Written::Turn(turn) = conversation.turn().await? else { break None };
             turns += 1.0;
             match numbers.respond(&turn.text) {
-                Response::Says(text) => conversation.say("plain", &text)?,
+                Response::Says(text) => conversation.say("plain", &text).await?,
                 Response::Answered(answer) => break Some(answer),
             }
         };

@@ -64,8 +64,9 @@ impl ToolsDriver {
     async fn episode(&self, task: Task) -> Result<Outcome, EnvironmentError> {
         let messages: Vec<Value> =
             task.problem.messages.iter().map(|message| json!(message)).collect();
-        let tokens = self.chat.open(&messages, &[python_tool()]).map_err(EnvironmentError::new)?;
-        let mut conversation = Conversation::new(tokens, task.policy, self.chat.clone());
+        let tools = vec![python_tool()];
+        let mut conversation =
+            Conversation::open(messages, tools, task.policy, self.chat.clone()).await?;
         let (mut turns, mut calls) = (0_u32, 0_u32);
         let is_truncated = loop {
             let Written::Turn(turn) = conversation.turn().await? else { break true };
@@ -81,7 +82,7 @@ impl ToolsDriver {
                 let answer = self.answer(call).await?;
                 said.push(json!({"role": "tool", "name": "python", "content": answer}));
             }
-            conversation.say_all(&said)?;
+            conversation.say_all(said).await?;
         };
         let metrics = [("turns", turns), ("tool_calls", calls)];
         Ok(Outcome {

@@ -80,7 +80,13 @@ fn is_same(sent: &Value, returned: &Message) -> bool {
 
 /// What the template writes after the text of message `at`. `None` where the template does not show
 /// that text once and as it is.
-fn gap(
+///
+/// # Errors
+/// The template may refuse the messages.
+///
+/// # Panics
+/// Never: some number is not in the text.
+pub fn gap(
     chat: &dyn ChatFormat,
     messages: &[Value],
     at: usize,

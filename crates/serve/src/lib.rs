@@ -35,6 +35,7 @@ pub mod tools;
 mod versions;
 
 pub use chat_format::{ChatError, ChatFormat, Extras, Special};
+pub use conversation::gap;
 pub use scalerl_http::StartError;
 pub use server::{Limits, Load, LoadOf, Server, ServerOptions};
 pub use session::Session;
