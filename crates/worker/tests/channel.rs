@@ -72,9 +72,12 @@ impl Member {
         Self { process, log }
     }
 
+    /// What it has said so far; a line that is still being written is not said yet.
     fn lines(&self) -> Vec<String> {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
-        text.lines().map(str::to_owned).collect()
+        text.split_inclusive('\n')
+            .filter_map(|line| line.strip_suffix('\n').map(str::to_owned))
+            .collect()
     }
 
     /// Versions it got, each with the numbers of that version in it.
