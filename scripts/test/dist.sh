@@ -52,6 +52,8 @@ use() {
   clean "$work/empty" "$1/bin/scalerl" fit "$tree/examples/curves/scalerl-8b.csv" --until 8000 --at 16000 | grep -q "ceiling"
   ok "fits without libtorch ($2)"
   refused "says that libtorch is missing ($2)" 2 "libtorch is missing" clean "$work/empty" "$1/bin/scalerl" train quickstart
+  refused "a misspelt command is none that needs libtorch ($2)" 2 "unrecognized subcommand 'fti'" clean "$work/empty" "$1/bin/scalerl" fti log.csv
+  refused "the nearest one may need libtorch ($2)" 2 "'train'" clean "$work/empty" "$1/bin/scalerl" trian quickstart
   clean "$cache" "$1/bin/scalerl" --help | grep -q "^  train"
   ok "lists every command where libtorch is found ($2)"
   clean "$cache" "$1/bin/scalerl" doctor >"$work/said" || { cat "$work/said"; exit 1; }
@@ -61,6 +63,11 @@ use() {
     { cat "$work/said"; exit 1; }
   ls "$work/runs-$2"/*/report.html >/dev/null
   ok "trains two steps of quickstart ($2)"
+  clean "$work/empty" "$1/bin/scalerl" export "$work/runs-$2"/*/ --to jsonl | grep -q " rows, "
+  ok "exports that run without libtorch ($2)"
+  clean "$work/empty" timeout --preserve-status --signal INT 3 "$1/bin/scalerl" watch "$work/runs-$2" --address 127.0.0.1:0 >"$work/said"
+  grep -q "^page  *http://127.0.0.1:" "$work/said"
+  ok "opens its page without libtorch ($2)"
 }
 use "$prefix" installed
 mv "$prefix" "$work/moved"

@@ -176,7 +176,13 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         return code;
     }
     scalerl_report::command::remember(&arguments);
+    #[cfg(feature = "train")]
     let cli = Cli::parse_from(arguments);
+    #[cfg(not(feature = "train"))]
+    let cli = match launcher::parse(&arguments) {
+        Ok(cli) => cli,
+        Err(error) => return failure::report(&error.into()),
+    };
     let mut out = std::io::stdout().lock();
     let outcome = match cli.command {
         #[cfg(feature = "train")]
