@@ -5,7 +5,7 @@
 //!
 //! What is mended and what is refused: unsorted points are sorted; points at the same compute are
 //! merged into their mean (weighted by samples where known), because repeated evaluations of one
-//! checkpoint are common; NaN, infinite or negative compute and values outside the range are
+//! checkpoint are common; a point of 0 samples measured nothing and is left out; NaN, infinite or negative compute and values outside the range are
 //! refused with the index of the first offender.
 
 use serde::{Deserialize, Serialize};
@@ -134,7 +134,11 @@ impl Series {
         }
         for (index, point) in points.iter_mut().enumerate() {
             check(index, point, range)?;
-            point.samples = point.samples.filter(|samples| samples.is_finite() && *samples > 0.0);
+            point.samples = point.samples.filter(|samples| samples.is_finite() && *samples >= 0.0);
+        }
+        points.retain(|point| point.samples != Some(0.0));
+        if points.is_empty() {
+            return Err(PointsError::Empty);
         }
         points.sort_by(|a, b| a.compute.0.total_cmp(&b.compute.0));
         points = merge_equal_compute(&points);
@@ -233,6 +237,15 @@ mod tests {
         assert_eq!(series.points().len(), 2);
         assert!((series.points()[1].value - 0.45).abs() < 1e-12);
         assert_eq!(series.points()[1].samples, Some(400.0));
+    }
+
+    #[test]
+    fn a_point_of_no_samples_is_left_out() {
+        let empty = |compute: f64| Point::new(Compute(compute), 0.0).with_samples(0.0);
+        let series =
+            Series::try_new(vec![Point::new(Compute(1.0), 0.3), empty(1.0), empty(2.0)]).unwrap();
+        assert_eq!(series.points(), [Point::new(Compute(1.0), 0.3)]);
+        assert_eq!(Series::try_new(vec![empty(1.0)]), Err(PointsError::Empty));
     }
 
     #[test]

@@ -42,6 +42,11 @@ pub enum EngineError {
     /// Verdict after verdict fails.
     #[error("{groups} groups in a row had no verdict; the last reason: {reason}")]
     VerifierBroken { groups: usize, reason: String },
+    /// Evaluation after evaluation has nothing to say.
+    #[error(
+        "{evaluations} evaluations in a row had no verdict on {set:?}; the last reason: {reason}"
+    )]
+    EvaluationBroken { evaluations: usize, set: String, reason: String },
     /// A wait outlasted its deadline.
     #[error("{what} took longer than {} s", limit.as_secs())]
     Late { what: &'static str, limit: Duration },
@@ -90,6 +95,10 @@ impl EngineError {
             Self::NoSoundCheckpoint { .. } => {
                 "restore one from a copy; or move the checkpoints folder and events.jsonl away to \
                  begin again from the start"
+            }
+            Self::EvaluationBroken { .. } => {
+                "see why the set's verifier or environment fails (samples/ of the run folder), then \
+                 go on with --resume"
             }
             Self::VerifierBroken { .. } => "try the verifier by hand with `scalerl grade`",
             Self::Late { .. } => {

@@ -21,11 +21,22 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Evaluated {
     pub(crate) version: PolicyVersion,
+    /// Those with at least one verdict.
     pub(crate) sets: Vec<SetReport>,
+    pub(crate) unmeasured: Vec<Unmeasured>,
     pub(crate) samples: Vec<Sample>,
     pub(crate) tokens: u64,
     /// Attempts of the generator that failed and why.
     pub(crate) retried: Vec<(u32, String)>,
+}
+
+/// A set without a single verdict.
+#[derive(Debug)]
+pub(crate) struct Unmeasured {
+    pub(crate) set: String,
+    pub(crate) failed: u64,
+    /// Why the last of them has none.
+    pub(crate) reason: String,
 }
 
 /// The completions or episodes of one prompt with their verdicts.
@@ -65,7 +76,13 @@ pub(crate) async fn evaluate<G: Generator, R: Grader>(
     }
     let pass_at = &settings.recipe.evaluation.pass_at;
     let named = settings.evaluation_sets.iter().zip(&answers);
-    let sets = named.clone().map(|(set, answers)| report(&set.name, answers, pass_at)).collect();
+    let (mut sets, mut unmeasured) = (Vec::new(), Vec::new());
+    for (set, answers) in named.clone() {
+        match report(&set.name, answers, pass_at) {
+            Ok(report) => sets.push(report),
+            Err(without) => unmeasured.push(without),
+        }
+    }
     let mut samples = Vec::new();
     for (set, answers) in named {
         let wanted = settings.recipe.output.sampled_completions as usize;
@@ -82,7 +99,7 @@ pub(crate) async fn evaluate<G: Generator, R: Grader>(
     }
     let rollouts = answers.iter().flatten().flatten().filter_map(Answer::rollout);
     let tokens = rollouts.map(|one| one.tokens() as u64).sum();
-    Ok(Evaluated { version, sets, samples, tokens, retried })
+    Ok(Evaluated { version, sets, unmeasured, samples, tokens, retried })
 }
 
 async fn answer<G: Generator, R: Grader>(
@@ -132,9 +149,10 @@ fn parts(intake: &Intake, rollout: &Rollout) -> Vec<SamplePart> {
     parts
 }
 
-fn report(name: &str, answers: &[Answers], pass_at: &[u32]) -> SetReport {
+/// What the verdicts say, where there are any: a pass rate of no verdict is not 0.
+fn report(name: &str, answers: &[Answers], pass_at: &[u32]) -> Result<SetReport, Unmeasured> {
     let (mut judged, mut passed, mut failed, mut truncated, mut tokens) = (0_u64, 0, 0, 0, 0);
-    let mut rewards = 0.0;
+    let (mut rewards, mut last_failure) = (0.0, None);
     let mut by_prompt: Vec<(u64, u64)> = Vec::new();
     for answers in answers {
         let (mut of_prompt, mut right) = (0, 0);
@@ -149,7 +167,10 @@ fn report(name: &str, answers: &[Answers], pass_at: &[u32]) -> SetReport {
                     right += u64::from(reward.is_correct);
                     rewards += reward.value;
                 }
-                Err(_) => failed += 1,
+                Err(reason) => {
+                    failed += 1;
+                    last_failure = Some(reason);
+                }
             }
         }
         judged += of_prompt;
@@ -158,24 +179,29 @@ fn report(name: &str, answers: &[Answers], pass_at: &[u32]) -> SetReport {
             by_prompt.push((of_prompt, right));
         }
     }
-    let all = (judged + failed).max(1) as f64;
-    let pass_at = pass_at.iter().map(|k| PassAt { k: *k, value: pass_at_k(&by_prompt, *k) });
-    SetReport {
+    if judged == 0 {
+        let reason = last_failure.map_or("the set is empty", String::as_str).to_owned();
+        return Err(Unmeasured { set: name.to_owned(), failed, reason });
+    }
+    let all = (judged + failed) as f64;
+    let at = |k: &u32| Some(PassAt { k: *k, value: pass_at_k(&by_prompt, *k)? });
+    Ok(SetReport {
         name: name.to_owned(),
-        pass_rate: passed as f64 / judged.max(1) as f64,
+        pass_rate: passed as f64 / judged as f64,
         prompts: by_prompt.len() as u32,
         samples: judged,
         failed,
-        mean_reward: (judged > 0).then(|| rewards / judged as f64),
-        pass_at: pass_at.collect(),
+        mean_reward: Some(rewards / judged as f64),
+        pass_at: pass_at.iter().filter_map(at).collect(),
         truncated_share: truncated as f64 / all,
         mean_tokens: tokens as f64 / all,
-    }
+    })
 }
 
 /// 1 − C(n − c, k) / C(n, k), averaged over prompts (Chen et al., arXiv 2107.03374): the chance
-/// that one of k of the n completions is right. Prompts with fewer than k verdicts are left out.
-fn pass_at_k(prompts: &[(u64, u64)], k: u32) -> f64 {
+/// that one of k of the n completions is right. Prompts with fewer than k verdicts are left out;
+/// `None` where that leaves none.
+fn pass_at_k(prompts: &[(u64, u64)], k: u32) -> Option<f64> {
     let k = u64::from(k);
     let (mut sum, mut count) = (0.0, 0);
     for (judged, right) in prompts.iter().filter(|(judged, _)| *judged >= k) {
@@ -188,7 +214,7 @@ fn pass_at_k(prompts: &[(u64, u64)], k: u32) -> f64 {
         sum += 1.0 - none_right;
         count += 1;
     }
-    if count == 0 { 0.0 } else { sum / f64::from(count) }
+    (count > 0).then(|| sum / f64::from(count))
 }
 
 #[cfg(test)]
@@ -212,11 +238,15 @@ mod tests {
         for judged in 1..=6 {
             for right in 0..=judged {
                 for k in 1..=judged as u32 {
-                    let found = pass_at_k(&[(judged, right)], k);
+                    let found = pass_at_k(&[(judged, right)], k).unwrap();
                     let expected = by_counting(judged, right, k);
                     assert!((found - expected).abs() < 1e-12, "{judged} {right} {k}");
                 }
             }
         }
+    }
+    #[test]
+    fn pass_at_k_of_prompts_with_fewer_verdicts_is_not_known() {
+        assert_eq!(pass_at_k(&[(2, 0), (3, 3)], 4), None);
     }
 }

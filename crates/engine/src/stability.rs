@@ -12,9 +12,10 @@
 //! | answer form | right answers written otherwise than the reference are 30 points more than in the first steps |
 //! | dead groups, solved groups | four fifths of the groups have no right, or no wrong, completion |
 //! | verifier errors | one completion in twenty has no verdict |
+//! | evaluation errors | one completion in twenty of an evaluation set has no verdict |
 //! | verifier bound | groups wait longer for verdicts than for completions |
 //!
-//! The limits that the recipe does not have are our own choice. The first two are judged at once; every
+//! The limits that the recipe does not have are our own choice. The first two and errors of evaluations are judged at once; every
 //! other sign must last `stopping.patience_steps` steps in a row. Each is told once, and again after it
 //! has gone and come back.
 //!
@@ -96,6 +97,8 @@ pub struct Watch {
     form_steps: u64,
     again: DrawnAgain,
     held_out: HeldOut,
+    /// Whether the coming evaluation has a set without a verdict.
+    is_unmeasured: bool,
     lasted: BTreeMap<BadSign, u32>,
 }
 
@@ -126,9 +129,28 @@ impl Watch {
                 let looks = self.look_at_step(stopping, batch, report);
                 self.tell(looks, stopping)
             }
+            What::NotMeasured { .. } => {
+                self.is_unmeasured = true;
+                Vec::new()
+            }
             What::Evaluation { primary, sets, .. } => {
-                let set = sets.iter().find(|set| set.name == *primary);
-                set.map_or_else(Vec::new, |set| self.look_at_evaluation(stopping, set))
+                let mut looks = vec![self.look_at_errors(sets)];
+                let primary = sets.iter().find(|set| set.name == *primary && set.samples > 0);
+                let fall = primary.and_then(|set| {
+                    self.held_out.push(set.pass_rate, set.samples);
+                    self.held_out.fall()
+                });
+                if primary.is_some() {
+                    let (recent, best) = fall.map_or((0.0, 0.0), |fall| (fall.recent, fall.best));
+                    looks.push(look(BadSign::HeldOutFall, recent, best, fall.is_some()));
+                }
+                let mut told = self.tell(looks, stopping);
+                for warning in &mut told {
+                    if warning.sign == BadSign::HeldOutFall {
+                        warning.steps = fall.map_or(1, |fall| fall.evaluations as u32);
+                    }
+                }
+                told
             }
             _ => Vec::new(),
         }
@@ -139,16 +161,12 @@ impl Watch {
         self.lasted.clear();
     }
 
-    fn look_at_evaluation(&mut self, stopping: &Stopping, set: &SetReport) -> Vec<Warning> {
-        self.held_out.push(set.pass_rate, set.samples);
-        let fall = self.held_out.fall();
-        let (recent, best) = fall.map_or((0.0, 0.0), |fall| (fall.recent, fall.best));
-        let looks = vec![look(BadSign::HeldOutFall, recent, best, fall.is_some())];
-        let mut told = self.tell(looks, stopping);
-        for warning in &mut told {
-            warning.steps = fall.map_or(1, |fall| fall.evaluations as u32);
-        }
-        told
+    /// The set with most of its completions without a verdict.
+    fn look_at_errors(&mut self, sets: &[SetReport]) -> Look {
+        let share = |set: &SetReport| set.failed as f64 / (set.samples + set.failed).max(1) as f64;
+        let without = f64::from(u8::from(std::mem::take(&mut self.is_unmeasured)));
+        let worst = sets.iter().map(share).fold(without, f64::max);
+        look(BadSign::EvaluationErrors, worst, ERROR_SHARE, worst >= ERROR_SHARE)
     }
 
     fn look_at_step(
@@ -278,10 +296,10 @@ impl Groups {
 }
 
 /// Steps, or evaluations, that a sign must last. The first two are tests of their own with a bar of
-/// their own: they need no more.
+/// their own: they need no more. Evaluations are few, and one with errors is one point less.
 fn patience(sign: BadSign, stopping: &Stopping) -> u32 {
     match sign {
-        BadSign::HeldOutFall | BadSign::RepeatedPrompts => 1,
+        BadSign::HeldOutFall | BadSign::RepeatedPrompts | BadSign::EvaluationErrors => 1,
         _ => stopping.patience_steps,
     }
 }

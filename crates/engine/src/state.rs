@@ -54,6 +54,9 @@ pub(crate) struct Tally {
     /// then somebody has looked.
     #[serde(skip)]
     pub(crate) refused_steps: usize,
+    /// Evaluations in a row without a verdict on the primary set. Counted anew after a resume, too.
+    #[serde(skip)]
+    pub(crate) unmeasured: usize,
     /// The source has nothing left.
     pub(crate) is_dry: bool,
 }

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use rig::{Rig, audit, digest};
 use scalerl_curve::HistoryEntry;
 use scalerl_engine::{Deadlines, EngineError, fake, never};
-use scalerl_journal::{Fate, Reading, Status, StopReason, What};
+use scalerl_journal::{BadSign, Fate, Reading, Status, StopReason, What};
 use scalerl_rollout::{GeneratorError, TrainerError};
 use tokio::sync::mpsc;
 
@@ -324,6 +324,44 @@ fn a_verifier_that_always_fails_ends_the_run() {
     fails_and_goes_on(Rig { grader_fails: 1.0, ..Rig::pipeline(2) }, |error| {
         matches!(error, EngineError::VerifierBroken { .. })
     });
+}
+
+#[test]
+fn a_held_out_set_without_a_verdict_is_no_point_and_ends_the_run_after_some() {
+    let rig = Rig { grader_broken_for: Some("held-out"), ..Rig::pipeline(2) };
+    let folder = folder();
+    let error = rig.session(folder.path(), None, never()).unwrap().unwrap_err();
+    let EngineError::EvaluationBroken { evaluations: 3, set, reason } = &error else {
+        panic!("{error}")
+    };
+    assert_eq!((set.as_str(), reason.as_str()), ("held-out", "as told"));
+    let reading = Reading::load(folder.path()).unwrap();
+    assert_eq!((reading.points(), reading.summary().pass_rate), (Vec::new(), None));
+    let points = std::fs::read_to_string(folder.path().join("points.jsonl")).unwrap_or_default();
+    assert_eq!(points, "");
+    let unmeasured = |what: &What| matches!(what, What::NotMeasured { set, failed: 12, .. } if set == "held-out");
+    assert_eq!(count(&reading, unmeasured), 3);
+    let other = |what: &What| matches!(what, What::Evaluation { sets, .. } if sets.len() == 1 && sets[0].name == "other");
+    assert_eq!(count(&reading, other), 3, "the other set is measured");
+    let warned =
+        |what: &What| matches!(what, What::Warning { sign: BadSign::EvaluationErrors, .. });
+    assert_eq!(count(&reading, warned), 1, "it lasts, and is told once");
+    assert_eq!(reading.forecasts().count(), 0);
+    assert!(!reading.checkpoints.is_empty(), "the state was saved");
+    // Mended, it goes on, and has the points from there on.
+    let mended = Rig { grader_broken_for: None, ..rig };
+    assert_eq!(mended.run(folder.path()).reason, StopReason::Steps);
+    assert_eq!(audit(folder.path(), 2).points().last().map(|point| point.step), Some(12));
+}
+
+#[test]
+fn another_set_without_a_verdict_ends_no_run() {
+    let folder = folder();
+    Rig { grader_broken_for: Some("other"), ..Rig::pipeline(2) }.run(folder.path());
+    let reading = audit(folder.path(), 2);
+    assert_eq!(reading.points().len(), 4);
+    assert_eq!(count(&reading, |what| matches!(what, What::NotMeasured { .. })), 4);
+    assert!(!folder.path().join("points.other.jsonl").exists());
 }
 
 #[test]

@@ -11,7 +11,7 @@
 use scalerl_curve::{HistoryShare, Verdict};
 use scalerl_recipe::Axis;
 use scalerl_rollout::{Draw, GroupId, PolicyVersion, PromptId, StepReport};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{fleet::FleetChange, ledger::Ledger, sign::BadSign};
 
@@ -75,11 +75,15 @@ pub enum What {
     EmptyBatch { version: PolicyVersion, batch: BatchReport, ledger: Ledger },
     /// Session: the generator took these weights.
     Adopted { version: PolicyVersion },
+    /// An evaluation set without a single verdict: its pass rate is not known. An `evaluation` without
+    /// this set follows.
+    NotMeasured { version: PolicyVersion, set: String, failed: u64, reason: String },
     /// The evaluation sets, measured with one version. `spent` is the ledger when that version was
     /// made: the compute of the point. A pipeline spends more while it is measured.
     Evaluation {
         version: PolicyVersion,
         primary: String,
+        #[serde(deserialize_with = "measured")]
         sets: Vec<SetReport>,
         spent: Ledger,
         ledger: Ledger,
@@ -97,6 +101,13 @@ pub enum What {
     Stopped { version: PolicyVersion, reason: StopReason, ledger: Ledger },
     /// Session: the run has ended with an error.
     Failed { version: PolicyVersion, error: String, ledger: Ledger },
+}
+
+/// Without those that had no verdict, which releases before `not-measured` wrote down as 0.
+fn measured<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<SetReport>, D::Error> {
+    let mut sets: Vec<SetReport> = Vec::deserialize(deserializer)?;
+    sets.retain(|set| set.samples > 0);
+    Ok(sets)
 }
 
 /// What became of one group.
@@ -203,7 +214,7 @@ pub struct SetReport {
     /// Mean reward of the judged completions; `None` in folders of releases that did not write it.
     #[serde(default)]
     pub mean_reward: Option<f64>,
-    /// pass@k, unbiased, for each k of the recipe.
+    /// pass@k, unbiased, for each k of the recipe that some prompt has as many verdicts for.
     pub pass_at: Vec<PassAt>,
     /// Share of completions that ran out of their budget.
     pub truncated_share: f64,
@@ -366,5 +377,30 @@ impl What {
                 | Self::Stopped { .. }
                 | Self::Failed { .. }
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_that_an_older_release_wrote_without_a_verdict_is_not_read_as_zero() {
+        let set = |name: &str, samples: u64| {
+            format!(
+                r#"{{"name":"{name}","pass_rate":0.0,"prompts":0,"samples":{samples},"failed":8,
+                "mean_reward":null,"pass_at":[],"truncated_share":0.0,"mean_tokens":0.0}}"#
+            )
+        };
+        let ledger = serde_json::to_string(&Ledger::default()).unwrap();
+        let line = format!(
+            r#"{{"v":1,"at":0.0,"type":"evaluation","version":3,"primary":"test","sets":[{},{}],
+            "spent":{ledger},"ledger":{ledger}}}"#,
+            set("test", 0),
+            set("other", 4),
+        );
+        let event: Event = serde_json::from_str(&line).unwrap();
+        let What::Evaluation { sets, .. } = event.what else { panic!("{event:?}") };
+        assert_eq!(sets.iter().map(|set| set.name.as_str()).collect::<Vec<_>>(), ["other"]);
     }
 }

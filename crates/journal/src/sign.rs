@@ -22,12 +22,13 @@ pub enum BadSign {
     SolvedGroups,
     AnswerForm,
     VerifierErrors,
+    EvaluationErrors,
     VerifierBound,
 }
 
 impl BadSign {
     /// Every sign that this release looks for.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::HeldOutFall,
         Self::RepeatedPrompts,
         Self::Truncation,
@@ -39,6 +40,7 @@ impl BadSign {
         Self::DeadGroups,
         Self::SolvedGroups,
         Self::VerifierErrors,
+        Self::EvaluationErrors,
         Self::VerifierBound,
     ];
 
@@ -57,6 +59,9 @@ impl BadSign {
             Self::SolvedGroups => "nearly all prompts are answered rightly every time",
             Self::AnswerForm => "right answers are written otherwise than they were at the start",
             Self::VerifierErrors => "the verifier fails on many completions",
+            Self::EvaluationErrors => {
+                "many completions or episodes of the evaluation have no verdict"
+            }
             Self::VerifierBound => {
                 "completions wait longer for their verdicts than they took to write"
             }
@@ -103,6 +108,9 @@ impl BadSign {
             Self::VerifierErrors => {
                 "read the reasons in the report; raise task.verifier_timeout_s if they are about time"
             }
+            Self::EvaluationErrors => {
+                "the pass rate is that of the rest: see to what they say in samples/ of the run folder"
+            }
             Self::VerifierBound => {
                 "more processors for verifiers, a faster verifier, or a shorter time limit a test"
             }
@@ -125,6 +133,7 @@ impl BadSign {
             | Self::SolvedGroups
             | Self::AnswerForm
             | Self::VerifierErrors
+            | Self::EvaluationErrors
             | Self::VerifierBound => false,
         }
     }

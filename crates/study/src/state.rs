@@ -136,7 +136,9 @@ pub(crate) fn points_so_far(run: &RunFolder) -> Result<Vec<EvaluationPoint>, Stu
         Err(error) => return Err(StudyError::io("read", path)(error)),
     };
     // A line that is being written is not whole yet.
-    Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    let points = text.lines().filter_map(|line| serde_json::from_str(line).ok());
+    // Earlier releases wrote a line for an evaluation without a verdict.
+    Ok(points.filter(|point: &EvaluationPoint| point.samples > 0).collect())
 }
 
 /// The last part of a file; its first and last line may be torn.

@@ -159,9 +159,16 @@ impl Live {
                 self.screen.say(&format!("step {position}  {shown}  at {spent}"));
                 self.primary = sets.iter().find(|set| set.name == *primary).cloned();
             }
+            What::NotMeasured { version, set, failed, reason } => {
+                let position = self.position(version.0);
+                self.screen.say(&format!(
+                    "step {position}  {set} not measured: {failed} of {failed} without a verdict: {reason}"
+                ));
+            }
             What::Forecast(report) => self.screen.say(&forecast(report)),
             What::Warning { sign, value, threshold, steps, .. } => {
-                let unit = if *sign == BadSign::HeldOutFall { "evaluations" } else { "steps" };
+                let is_evaluated = matches!(sign, BadSign::HeldOutFall | BadSign::EvaluationErrors);
+                let unit = if is_evaluated { "evaluations" } else { "steps" };
                 let (what, advice) = (sign.description(), sign.advice());
                 self.screen.say(&format!(
                     "warning: {what}: {value:.3}, limit {threshold:.3}, {steps} {unit}\n         {advice}"
@@ -284,7 +291,7 @@ pub(crate) fn held(hours: f64) -> String {
 
 /// A set and its sampling error, prompts drawn independently.
 fn set(set: &SetReport) -> String {
-    let (rate, samples) = (set.pass_rate, set.samples.max(1) as f64);
+    let (rate, samples) = (set.pass_rate, set.samples as f64);
     let error = (rate * (1.0 - rate) / samples).sqrt();
     let mut line = format!("{} {rate:.3} ± {error:.3}", set.name);
     for at in &set.pass_at {

@@ -10,10 +10,13 @@ use tokio::time::Instant;
 use super::{Conductor, Done, Ending};
 use crate::{
     error::EngineError,
-    evaluate::{Evaluated, evaluate},
+    evaluate::{Evaluated, Unmeasured, evaluate},
     forecast::forecast,
     trainer_handle::TrainerHandle,
 };
+
+/// Evaluations in a row without a single verdict on the primary set before the run ends.
+const UNMEASURED: usize = 3;
 
 const SECONDS_PER_HOUR: f64 = 3600.0;
 const MINUTES_PER_HOUR: f64 = 60.0;
@@ -54,7 +57,7 @@ impl<G: Generator, S: TrainerHandle, P: PromptSource, R: Grader> Conductor<G, S,
     ) -> Result<(), EngineError> {
         let due = self.progress.evaluating.take();
         self.progress.evaluation = None;
-        let Evaluated { version, sets, samples, tokens, retried } = result?;
+        let Evaluated { version, sets, unmeasured, samples, tokens, retried } = result?;
         for (attempt, reason) in retried {
             self.journal.write(What::GeneratorRetried { group: None, attempt, reason })?;
         }
@@ -75,14 +78,31 @@ impl<G: Generator, S: TrainerHandle, P: PromptSource, R: Grader> Conductor<G, S,
                 self.points.push(point);
             }
         }
+        let mut broken = None;
+        for Unmeasured { set, failed, reason } in unmeasured {
+            if set == primary {
+                broken = Some(reason.clone());
+            }
+            self.record(What::NotMeasured { version, set, failed, reason })?;
+        }
         let reached = sets.iter().find(|set| set.name == primary).map(|set| set.pass_rate);
+        let set = primary.clone();
         self.record(What::Evaluation { version, primary, sets, spent, ledger })?;
         let target = self.settings.recipe.stopping.target;
         if reached.zip(target).is_some_and(|(reached, target)| reached >= target) {
             self.stop_because(StopReason::Target);
         }
-        self.start_forecast();
-        Ok(())
+        let Some(reason) = broken else {
+            self.tally.unmeasured = 0;
+            self.start_forecast();
+            return Ok(());
+        };
+        self.tally.unmeasured += 1;
+        let evaluations = self.tally.unmeasured;
+        if evaluations < UNMEASURED {
+            return Ok(());
+        }
+        Err(EngineError::EvaluationBroken { evaluations, set, reason })
     }
 
     /// Fits on a thread of its own kind: a fit takes up to a second of a processor.

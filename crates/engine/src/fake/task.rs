@@ -99,18 +99,33 @@ pub struct FakeGrader {
     /// Share of completions on which it fails, and on which it never answers.
     fails: f64,
     hangs: f64,
+    /// Of the data set on which it always fails.
+    broken_for: Option<String>,
 }
 
 impl FakeGrader {
     /// A verdict takes up to `longest`.
     pub fn new(timing_seed: u64, longest: Duration) -> Self {
-        Self { timing_seed, longest, calls: AtomicU64::new(0), fails: 0.0, hangs: 0.0 }
+        Self {
+            timing_seed,
+            longest,
+            calls: AtomicU64::new(0),
+            fails: 0.0,
+            hangs: 0.0,
+            broken_for: None,
+        }
     }
 
     /// The same, failing on some completions and never answering on others.
     #[must_use]
     pub fn with_failures(self, fails: f64, hangs: f64) -> Self {
         Self { fails, hangs, ..self }
+    }
+
+    /// The same, failing on every completion of a data set.
+    #[must_use]
+    pub fn broken_for(self, dataset: Option<&str>) -> Self {
+        Self { broken_for: dataset.map(str::to_owned), ..self }
     }
 }
 
@@ -119,14 +134,15 @@ impl Grader for FakeGrader {
         usual.max(self.longest + Duration::from_secs(1))
     }
 
-    async fn grade(&self, _: &Prompt, completion: &Completion) -> Result<Reward, GraderError> {
+    async fn grade(&self, prompt: &Prompt, completion: &Completion) -> Result<Reward, GraderError> {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         let timing = mix(self.timing_seed, "verdict", call);
         sleep(Delays::new(timing, self.longest).draw()).await;
         // Which completions fail depends on what was written, not on when.
         let tokens = completion.token_ids.iter().copied().map(u64::from);
         let luck = unit(tokens.fold(7, |sum, token| mix(sum, "luck", token)));
-        if luck < self.fails {
+        let is_broken = self.broken_for.as_deref() == Some(&*prompt.dataset);
+        if is_broken || luck < self.fails {
             return Err(GraderError { reason: "as told".into() });
         }
         if luck < self.fails + self.hangs {

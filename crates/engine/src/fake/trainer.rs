@@ -115,14 +115,14 @@ impl Trainer for FakeTrainer {
 
     fn save(&mut self, folder: &Path) -> Result<(), TrainerError> {
         let path = folder.join("trainer.json");
-        let bad = |reason: String| TrainerError::Storage { path: path.clone(), reason };
+        let bad = |reason: String| TrainerError::Storage { path: path.clone(), reason, hint: None };
         let text = serde_json::to_vec(self).map_err(|error| bad(error.to_string()))?;
         fs::write(&path, text).map_err(|error| bad(error.to_string()))
     }
 
     fn restore(&mut self, folder: &Path) -> Result<PolicyVersion, TrainerError> {
         let path = folder.join("trainer.json");
-        let bad = |reason: String| TrainerError::Storage { path: path.clone(), reason };
+        let bad = |reason: String| TrainerError::Storage { path: path.clone(), reason, hint: None };
         let text = fs::read(&path).map_err(|error| bad(error.to_string()))?;
         let saved: Self = serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
         *self = Self { fails_at: self.fails_at, refuses: self.refuses, ..saved };

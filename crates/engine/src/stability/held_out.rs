@@ -41,10 +41,10 @@ pub(super) struct Fall {
 }
 
 impl HeldOut {
-    /// Takes one more evaluation in.
+    /// Takes one more evaluation in, of at least one verdict.
     pub(super) fn push(&mut self, pass_rate: f64, samples: u64) {
         self.pass_rates.push(pass_rate);
-        self.samples.push(samples.max(1));
+        self.samples.push(samples);
     }
 
     /// The fall that stands out most, if any does.

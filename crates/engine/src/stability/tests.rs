@@ -122,9 +122,8 @@ fn prompts_that_are_answered_worse_again_are_told_and_a_lower_pass_rate_alone_is
     assert!(harder.is_empty(), "{harder:?}");
 }
 
-#[test]
-fn a_fall_on_held_out_prompts_is_told_at_once_and_only_once() {
-    let set = |pass_rate| SetReport {
+fn set(pass_rate: f64) -> SetReport {
+    SetReport {
         name: "held-out".into(),
         pass_rate,
         prompts: 128,
@@ -134,14 +133,55 @@ fn a_fall_on_held_out_prompts_is_told_at_once_and_only_once() {
         pass_at: Vec::new(),
         truncated_share: 0.0,
         mean_tokens: 10.0,
+    }
+}
+
+fn evaluation(at: usize, sets: Vec<SetReport>) -> What {
+    let (version, primary) = (PolicyVersion(at as u64), "held-out".to_owned());
+    let ledger = Ledger::default();
+    What::Evaluation { version, primary, sets, spent: ledger, ledger }
+}
+
+#[test]
+fn evaluations_without_a_verdict_are_errors_and_no_fall() {
+    let (mut watch, stopping, mut found) = (Watch::default(), Stopping::default(), Vec::new());
+    let mut see = |at: usize, what: What| {
+        found.extend(watch.observe(&stopping, &what).into_iter().map(|told| (at, told)));
     };
+    for at in 0..12 {
+        // From the eighth on the environment is broken, but for a moment.
+        if at < 8 || at == 10 {
+            see(at, evaluation(at, vec![set(0.5)]));
+            continue;
+        }
+        let (version, set) = (PolicyVersion(at as u64), "held-out".to_owned());
+        let reason = "the environment is gone".to_owned();
+        see(at, What::NotMeasured { version, set, failed: 512, reason });
+        see(at, evaluation(at, Vec::new()));
+    }
+    let told: Vec<_> = found.iter().map(|(at, told)| (*at, told.sign)).collect();
+    assert_eq!(told, [(8, BadSign::EvaluationErrors), (11, BadSign::EvaluationErrors)]);
+    assert!((found[0].1.value - 1.0).abs() < 1e-9 && found[0].1.steps == 1, "{found:?}");
+}
+
+#[test]
+fn an_evaluation_with_one_completion_in_twenty_without_a_verdict_is_told() {
+    let told = |failed| {
+        let sets = vec![set(0.5), SetReport { name: "other".into(), failed, ..set(0.5) }];
+        let told = Watch::default().observe(&Stopping::default(), &evaluation(0, sets));
+        told.iter().map(|told| told.sign).collect::<Vec<_>>()
+    };
+    assert_eq!(told(512 / 20), []);
+    assert_eq!(told(512 / 19), [BadSign::EvaluationErrors]);
+}
+
+#[test]
+fn a_fall_on_held_out_prompts_is_told_at_once_and_only_once() {
     let (mut watch, stopping, mut found) = (Watch::default(), Stopping::default(), Vec::new());
     for (at, rate) in [0.48, 0.50, 0.52, 0.51, 0.52, 0.45, 0.40, 0.39, 0.39].iter().enumerate() {
         let sets = vec![SetReport { name: "other".into(), ..set(0.9) }, set(*rate)];
-        let ledger = Ledger::default();
-        let (version, primary) = (PolicyVersion(at as u64), "held-out".to_owned());
-        let what = What::Evaluation { version, primary, sets, spent: ledger, ledger };
-        found.extend(watch.observe(&stopping, &what).into_iter().map(|told| (at, told)));
+        let told = watch.observe(&stopping, &evaluation(at, sets));
+        found.extend(told.into_iter().map(|told| (at, told)));
     }
     let [(6, told)] = &found[..] else { panic!("{found:?}") };
     assert_eq!(told.sign, BadSign::HeldOutFall);

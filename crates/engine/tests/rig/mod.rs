@@ -30,6 +30,8 @@ pub(crate) struct Rig {
     pub(crate) prompts: fake::FakePrompts,
     pub(crate) grader_fails: f64,
     pub(crate) grader_hangs: f64,
+    /// A data set on which the grader always fails.
+    pub(crate) grader_broken_for: Option<&'static str>,
     /// Makes every rollout an episode.
     pub(crate) environment: Option<fake::FakeEnvironment>,
     pub(crate) generator_fault: Option<fake::Fault>,
@@ -53,6 +55,7 @@ impl Rig {
             prompts: fake::FakePrompts::new(PROMPTS),
             grader_fails: 0.0,
             grader_hangs: 0.0,
+            grader_broken_for: None,
             environment: None,
             generator_fault: None,
             trainer_fails_at: None,
@@ -155,7 +158,8 @@ impl Rig {
             None => generator,
         };
         let grader = fake::FakeGrader::new(self.timing_seed ^ 5, slowness)
-            .with_failures(self.grader_fails, self.grader_hangs);
+            .with_failures(self.grader_fails, self.grader_hangs)
+            .broken_for(self.grader_broken_for);
         RunParts {
             settings: self.settings(),
             generator: Arc::new(generator),

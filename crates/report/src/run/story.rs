@@ -48,6 +48,7 @@ pub(crate) struct Story {
     /// The live forecasts, in the order they were made.
     pub(crate) forecasts: Vec<ForecastReport>,
     pub(crate) warnings: Vec<Warning>,
+    pub(crate) unmeasured: Vec<Unmeasured>,
     pub(crate) verifier_failures: Vec<VerifierFailure>,
     /// The same by what went wrong.
     pub(crate) failures: FailureKinds,
@@ -91,6 +92,15 @@ pub(crate) struct Warning {
     pub(crate) value: f64,
     pub(crate) threshold: f64,
     pub(crate) steps: u32,
+}
+
+/// An evaluation set without a verdict.
+#[derive(Debug, Clone)]
+pub(crate) struct Unmeasured {
+    pub(crate) step: u64,
+    pub(crate) set: String,
+    pub(crate) failed: u64,
+    pub(crate) reason: String,
 }
 
 /// A completion that left its group.
@@ -162,6 +172,7 @@ impl Story {
             points,
             forecasts: Vec::new(),
             warnings: Vec::new(),
+            unmeasured: Vec::new(),
             verifier_failures: Vec::new(),
             failures: FailureKinds::default(),
             environment_restarts: 0,
@@ -194,6 +205,9 @@ impl Story {
                     let group = group.0;
                     self.failures.add(&reason);
                     self.verifier_failures.push(VerifierFailure { group, completion, reason });
+                }
+                What::NotMeasured { version, set, failed, reason } => {
+                    self.unmeasured.push(Unmeasured { step: version.0, set, failed, reason });
                 }
                 What::EnvironmentRestarted { .. } => self.environment_restarts += 1,
                 What::Step { lag, batch, report, ledger } => {

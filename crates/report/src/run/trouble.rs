@@ -12,6 +12,7 @@ const SECONDS_PER_DAY: f64 = 86_400.0;
 pub(crate) fn section(story: &Story) -> Section {
     let blocks = vec![
         warnings(story),
+        unmeasured(story),
         verifier_errors(story),
         set_aside(story),
         damage(story),
@@ -43,6 +44,18 @@ fn warnings(story: &Story) -> Vec<Block> {
         &columns,
         story.warnings.iter().map(row).collect(),
     ))]
+}
+
+fn unmeasured(story: &Story) -> Vec<Block> {
+    if story.unmeasured.is_empty() {
+        return Vec::new();
+    }
+    let rows = story.unmeasured.iter().map(|one| {
+        vec![one.step.to_string(), one.set.clone(), one.failed.to_string(), one.reason.clone()]
+    });
+    let caption = "Evaluations without a single verdict: their pass rate is not known";
+    let columns = ["step", "set", "failed", "last reason"];
+    vec![Block::Table(table(caption, &columns, rows.collect()))]
 }
 
 fn verifier_errors(story: &Story) -> Vec<Block> {
