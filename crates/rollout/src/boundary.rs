@@ -89,7 +89,12 @@ pub enum TrainerError {
     DiskFull { path: PathBuf, reason: String },
     /// Weights or state could not be written or read; what was there before stays valid.
     #[error("cannot use {}: {reason}", path.display())]
-    Storage { path: PathBuf, reason: String },
+    Storage {
+        path: PathBuf,
+        reason: String,
+        /// What to do about it, where more is known than that.
+        hint: Option<&'static str>,
+    },
 }
 
 /// Samples completions from the policy it holds at the moment.

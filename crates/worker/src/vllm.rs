@@ -4,6 +4,7 @@
 //! generate --one task per completion--> writing.rs --lease--> fleet.rs --HTTP--> a server
 //!    tokens, log-probs, versions --Continuation (budgets, interruption, stops)--> Completion
 //! adopt --folder's path--> exchange.rs: pause, reload, version, resume, on all servers at once
+//!                     `--> adapter.rs: the same of an adapter by itself
 //! ```
 //! Token ids go in and come out, with log-probs of the distribution they were drawn from and the
 //! version of the weights that chose each of them. Whatever is ours to decide (budgets, the end of
@@ -15,6 +16,7 @@
 //!
 //! Not here: starting servers (docs/vllm.md), publishing weights (`weight_folder.rs`).
 
+mod adapter;
 mod agreement;
 mod client;
 mod exchange;
@@ -30,7 +32,8 @@ use scalerl_rollout::{Completion, Generator, GeneratorError, SampleRequest, Weig
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-pub use agreement::{Agreement, AgreementError, measure_agreement};
+pub use adapter::AdapterRefusal;
+pub use agreement::{Agreement, AgreementError, measure_agreement, stirred};
 pub use client::CallError;
 pub use fleet::{Notice, ServerLoad, ServerState};
 

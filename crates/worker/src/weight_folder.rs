@@ -8,6 +8,8 @@
 //! server finds it whole or not at all. The one before stays until the next: a server that is late
 //! may be reading it still. Older ones are removed.
 //!
+//! Servers that take an adapter by itself get PEFT's folder in place of the model's.
+//!
 //! [`FolderTrainer`] is a trainer with this in place of the weight store.
 
 use std::fs::{self, File};
@@ -80,6 +82,21 @@ impl WeightFolder {
         })
     }
 
+    /// Writes the model's adapter and makes it the newest.
+    pub fn publish_adapter(
+        &mut self,
+        version: PolicyVersion,
+        model: &Model,
+    ) -> Result<WeightHandle, TrainerError> {
+        assert!(
+            model.adapter.is_some(),
+            "an adapter by itself is published of a model that has one"
+        );
+        self.publish_by(version, |folder| {
+            model.save(folder, SaveKind::Float32).map_err(|error| file_error(folder, error))
+        })
+    }
+
     /// Makes a folder that `write` writes the newest.
     fn publish_by(
         &mut self,
@@ -135,11 +152,19 @@ impl HoldsModel for LocalTrainer {
 pub struct FolderTrainer<T> {
     inner: T,
     folder: WeightFolder,
+    is_adapter_alone: bool,
 }
 
 impl<T: HoldsModel> FolderTrainer<T> {
     pub fn new(inner: T, folder: WeightFolder) -> Self {
-        Self { inner, folder }
+        Self { inner, folder, is_adapter_alone: false }
+    }
+
+    /// For servers that have the base and take the adapter by itself.
+    #[must_use]
+    pub fn with_adapter_alone(mut self) -> Self {
+        self.is_adapter_alone = true;
+        self
     }
 }
 
@@ -150,6 +175,9 @@ impl<T: HoldsModel> Trainer for FolderTrainer<T> {
 
     fn publish(&mut self) -> Result<WeightHandle, TrainerError> {
         let version = self.inner.version();
+        if self.is_adapter_alone {
+            return self.folder.publish_adapter(version, self.inner.model());
+        }
         self.folder.publish_by(version, |folder| self.inner.write_model(folder))
     }
 

@@ -4,12 +4,16 @@
 //! disagree about the same weights, that ratio is wrong from the first step on, and a wrong flag is
 //! enough: raw log-probs in place of processed ones, a head in bf16, other weights, another rotary
 //! base. So each server writes a few completions and the trainer's own model scores them.
+//!
+//! A fresh adapter changes nothing, so a server that leaves it out would not be noticed: where
+//! adapters go by themselves, the measurement is made with one that does ([`stirred`]).
 
 use scalerl_model::folder::Model;
 use scalerl_model::head::HeadOptions;
+use scalerl_model::layout::Start;
 use scalerl_model::train::{BatchError, TrainingBatch};
 use scalerl_rollout::{Completion, GeneratorError, SampleRequest};
-use tch::Kind;
+use tch::{Device, Kind, TchError, Tensor};
 use thiserror::Error;
 
 use super::VllmGenerator;
@@ -56,7 +60,8 @@ impl AgreementError {
         match self {
             Self::Apart { .. } => {
                 "start vLLM with --logprobs-mode processed_logprobs, --hf-overrides \
-                 '{\"head_dtype\":\"float32\"}' and the dtype of model.compute; docs/vllm.md says how. \
+                 '{\"head_dtype\":\"float32\"}' and the dtype of model.compute, and, where the \
+                 adapter goes by itself, with the very weights the run starts from; docs/vllm.md says how. \
                  Only then raise pipeline.generator.logprob_tolerance"
             }
             _ => "see docs/vllm.md for how servers are started",
@@ -98,6 +103,34 @@ pub async fn measure_agreement(
     Ok(found)
 }
 
+/// The model with numbers in the place of a fresh adapter's zeros, so that each adapted layer's output
+/// moves by about a tenth of its input. Without a fresh adapter it is the model as it is.
+pub fn stirred(model: &Model) -> Result<Model, TchError> {
+    let adapter = model.adapter.as_ref();
+    let stir = adapter.filter(|adapter| adapter.is_fresh).map(|adapter| {
+        // A is uniform within 1/√inputs.
+        0.3 / (adapter.config.scale() * (adapter.config.rank as f64).sqrt())
+    });
+    let copies = model.trained().iter().zip(model.trained_layout()).map(|(tensor, known)| {
+        let copy = tensor.f_detach_copy()?;
+        match stir.filter(|_| known.start == Start::Zeros) {
+            None => Ok(copy),
+            Some(bound) => scattered(&copy, bound),
+        }
+    });
+    model.with_trained(copies.collect::<Result<_, TchError>>()?)
+}
+
+/// Numbers within the bound, evenly scattered and the same each time.
+fn scattered(like: &Tensor, bound: f64) -> Result<Tensor, TchError> {
+    const GOLDEN: f64 = 0.618_033_988_749_894_9;
+    let count = like.numel() as i64;
+    let steps = Tensor::f_arange(count, (Kind::Double, Device::Cpu))?.f_mul_scalar(GOLDEN)?;
+    let unit = steps.f_frac()?.f_sub_scalar(0.5)?;
+    let numbers = unit.f_mul_scalar(2.0 * bound)?.f_view(&like.size()[..])?;
+    numbers.f_to_kind(like.kind())?.f_to_device(like.device())
+}
+
 /// |theirs − ours| of every sampled token.
 fn compare(
     model: &Model,
@@ -113,7 +146,7 @@ fn compare(
     let batch =
         TrainingBatch::new(&[tokens], &[is_scored], model.config.vocabulary, model.device())?;
     let scores = model.score(&batch, head)?;
-    let ours = scores.logprob.f_to_kind(Kind::Double)?.f_to_device(tch::Device::Cpu)?;
+    let ours = scores.logprob.f_to_kind(Kind::Double)?.f_to_device(Device::Cpu)?;
     let ours = Vec::<f64>::try_from(&ours)?;
     let sampled = written.logprobs.iter().zip(&written.is_injected);
     let theirs = sampled.filter(|(_, is_injected)| !**is_injected).map(|(logprob, _)| *logprob);

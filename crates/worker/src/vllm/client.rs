@@ -30,15 +30,19 @@ pub enum CallError {
     #[error("{path}: answered {status}: {text}")]
     Failed { path: String, status: u16, text: String },
     /// The server does not do this.
-    #[error("{path}: refused with {status}: {text}{}", refusal_hint(*status))]
+    #[error("{path}: refused with {status}: {text}{}", refusal_hint(path, *status))]
     Refused { path: String, status: u16, text: String },
     /// The answer is not what this endpoint answers.
     #[error("{path}: an answer that cannot be used: {reason}")]
     Garbage { path: String, reason: String },
 }
 
-fn refusal_hint(status: u16) -> &'static str {
+fn refusal_hint(path: &str, status: u16) -> &'static str {
     match status {
+        404 | 405 if path.ends_with("load_lora_adapter") => {
+            " (start the server with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora, \
+             docs/vllm.md)"
+        }
         401 | 403 => " (is pipeline.generator.token_file right?)",
         404 | 405 => {
             " (start the server with --enable-scale-out and VLLM_SERVER_DEV_MODE=1, docs/vllm.md)"

@@ -6,6 +6,8 @@
 //! Between pause and resume no token is chosen, so the label of every token is exact. With
 //! `clear_cache=false` half-written completions keep their keys and values (`stale`, the paper's
 //! way); with `true` the server computes them again.
+//!
+//! Not here: adapters by themselves (`adapter.rs`).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,14 +18,15 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::Inner;
+use super::adapter::Form;
 use super::client::{Call, CallError, Client};
-use super::fleet::ServerState;
+use super::fleet::{Published, ServerState};
 use super::wire::Models;
 
 /// For calls that only change or tell a state. A pause waits for the step under way.
-const CONTROL: Duration = Duration::from_mins(1);
+pub(super) const CONTROL: Duration = Duration::from_mins(1);
 /// For reading the weights of a large model from shared storage.
-const RELOAD: Duration = Duration::from_mins(8);
+pub(super) const RELOAD: Duration = Duration::from_mins(8);
 /// Bytes of an answer to a control call.
 const CONTROL_BYTES: usize = 1 << 20;
 /// Between two looks at a server.
@@ -31,7 +34,7 @@ const PULSE: Duration = Duration::from_secs(2);
 /// Between two tries to bring a server back, at first and at last.
 const RECOVERY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-async fn post(
+pub(super) async fn post(
     client: &Client,
     path: &str,
     body: &Value,
@@ -73,8 +76,8 @@ pub(super) async fn devices(client: &Client) -> Result<u64, CallError> {
 }
 
 impl Inner {
-    /// Puts weights into one server; it goes on with its requests under them.
-    async fn exchange(&self, index: usize, weights: &WeightHandle) -> Result<(), CallError> {
+    /// Puts whole weights into one server; it goes on with its requests under them.
+    async fn exchange_whole(&self, index: usize, weights: &Published) -> Result<(), CallError> {
         let client = &self.fleet.servers[index].client;
         let clear = if self.keeps_cache { "false" } else { "true" };
         post(client, &format!("/pause?mode=keep&clear_cache={clear}"), &json!({}), CONTROL).await?;
@@ -84,10 +87,10 @@ impl Inner {
         loaded.and(resumed)
     }
 
-    async fn reload(&self, client: &Client, weights: &WeightHandle) -> Result<(), CallError> {
+    async fn reload(&self, client: &Client, weights: &Published) -> Result<(), CallError> {
         let reload = json!({
             "method": "reload_weights",
-            "kwargs": {"weights_path": weights.location},
+            "kwargs": {"weights_path": weights.folder},
             "timeout": RELOAD.as_secs(),
         });
         post(client, "/collective_rpc", &reload, RELOAD).await?;
@@ -99,10 +102,15 @@ impl Inner {
     async fn bring(&self, index: usize) -> Result<(), CallError> {
         let _one_at_a_time = self.fleet.servers[index].exchange.lock().await;
         while let Some(weights) = self.fleet.current() {
-            if self.fleet.state(index) == ServerState::Serving(weights.version) {
+            if self.fleet.serves(index, &weights) {
                 break;
             }
-            self.exchange(index, &weights).await?;
+            // Until it serves the new one: no call is asked of one adapter and written by another.
+            let _closed = (weights.form == Form::Adapter).then(|| self.fleet.close(index));
+            match weights.form {
+                Form::Whole => self.exchange_whole(index, &weights).await?,
+                Form::Adapter => self.exchange_adapter(index, &weights).await?,
+            }
             if self.fleet.serve(index, &weights) {
                 break;
             }
@@ -166,12 +174,12 @@ impl Inner {
         self: &Arc<Self>,
         weights: &WeightHandle,
     ) -> Result<(), GeneratorError> {
-        let version = weights.version;
-        if !Path::new(&weights.location).join("config.json").is_file() {
-            let reason = format!("{} is not a folder with a model", weights.location);
+        let (version, folder) = (weights.version, weights.location.clone());
+        let Some(form) = Form::of(Path::new(&folder)) else {
+            let reason = format!("{folder} is not a folder with a model or an adapter");
             return Err(GeneratorError::Weights { version, reason });
-        }
-        let before = self.fleet.set_current(weights);
+        };
+        let before = self.fleet.set_current(&Published { version, folder, form });
         // Dropped, and every exchange with it, when the caller gives up.
         let mut exchanges = JoinSet::new();
         for index in 0..self.fleet.servers.len() {

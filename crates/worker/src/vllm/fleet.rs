@@ -6,6 +6,7 @@
 //! A [`Lease`] is the right to one request on one server. The least loaded server that serves is
 //! taken; with all of them full, one waits. A server that goes away ends its leases at once
 //! ([`Lease::lost`]), and is back only when it holds the weights that are current at that moment.
+//! One that is [`Closed`] keeps its leases and gives no new ones.
 //!
 //! Only states are here, behind one lock that is never held across a wait; calls are made by
 //! `exchange.rs` (weights, recovery, pulse) and `writing.rs` (completions).
@@ -13,9 +14,10 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use scalerl_rollout::{GeneratorError, PolicyVersion, WeightHandle};
+use scalerl_rollout::{GeneratorError, PolicyVersion};
 use tokio::sync::{Notify, mpsc, watch};
 
+use super::adapter::Form;
 use super::client::Client;
 
 /// A waiter that was told of a place it cannot use may have taken the word from one that can: all
@@ -55,6 +57,14 @@ pub enum ServerState {
     Away { reason: String },
 }
 
+/// Weights that servers can read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Published {
+    pub(super) version: PolicyVersion,
+    pub(super) folder: String,
+    pub(super) form: Form,
+}
+
 /// One server's load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerLoad {
@@ -78,6 +88,9 @@ pub(super) struct Server {
 
 struct Entry {
     state: ServerState,
+    /// What it serves, or served last.
+    held: Option<Published>,
+    is_closed: bool,
     running: usize,
     since: Instant,
     tokens: u64,
@@ -86,7 +99,7 @@ struct Entry {
 
 struct States {
     entries: Vec<Entry>,
-    current: Option<WeightHandle>,
+    current: Option<Published>,
     /// Since when none serves.
     none_since: Option<Instant>,
 }
@@ -121,6 +134,8 @@ impl Fleet {
         let now = Instant::now();
         let entry = |_: &Client| Entry {
             state: ServerState::Idle,
+            held: None,
+            is_closed: false,
             running: 0,
             since: now,
             tokens: 0,
@@ -171,18 +186,41 @@ impl Fleet {
         self.states().entries[index].state.clone()
     }
 
-    pub(super) fn current(&self) -> Option<WeightHandle> {
+    pub(super) fn current(&self) -> Option<Published> {
         self.states().current.clone()
     }
 
     /// Makes these the weights that every server must have; returns those before.
-    pub(super) fn set_current(&self, weights: &WeightHandle) -> Option<WeightHandle> {
+    pub(super) fn set_current(&self, weights: &Published) -> Option<Published> {
         self.states().current.replace(weights.clone())
+    }
+
+    /// Whether a server serves these weights.
+    pub(super) fn serves(&self, index: usize, weights: &Published) -> bool {
+        let entry = &self.states().entries[index];
+        matches!(entry.state, ServerState::Serving(_)) && entry.held.as_ref() == Some(weights)
+    }
+
+    /// Requests under way on a server.
+    pub(super) fn running(&self, index: usize) -> usize {
+        self.states().entries[index].running
+    }
+
+    /// Gives no new leases on a server as long as the answer lives.
+    pub(super) fn close(&self, index: usize) -> Closed<'_> {
+        self.states().entries[index].is_closed = true;
+        Closed { fleet: self, index }
+    }
+
+    /// Whether the server has been closed or has taken other weights since the lease was given.
+    pub(super) fn has_moved_on(&self, lease: &Lease<'_>) -> bool {
+        let entry = &self.states().entries[lease.index];
+        entry.is_closed || entry.state != ServerState::Serving(lease.version)
     }
 
     /// The server has taken these weights. False where they are no longer the current ones: then it
     /// must take those first.
-    pub(super) fn serve(&self, index: usize, weights: &WeightHandle) -> bool {
+    pub(super) fn serve(&self, index: usize, weights: &Published) -> bool {
         let mut states = self.states();
         if states.current.as_ref() != Some(weights) {
             return false;
@@ -192,6 +230,7 @@ impl Fleet {
         let was_away = matches!(entry.state, ServerState::Away { .. });
         let seconds = entry.since.elapsed().as_secs();
         entry.state = ServerState::Serving(weights.version);
+        entry.held = Some(weights.clone());
         entry.since = Instant::now();
         drop(states);
         if was_away {
@@ -294,7 +333,7 @@ impl Fleet {
         let can_serve = |index: usize, entry: &Entry| {
             let is_wanted = wish.only.is_none_or(|only| only == index);
             let is_new = matches!(entry.state, ServerState::Serving(v) if v >= wish.at_least);
-            is_wanted && is_new && entry.running < self.at_once
+            is_wanted && is_new && !entry.is_closed && entry.running < self.at_once
         };
         // A prefix in the cache is worth a few places in the queue.
         let burden = |index: usize, entry: &Entry| {
@@ -304,11 +343,12 @@ impl Fleet {
             .filter(|(index, entry)| can_serve(*index, entry))
             .min_by_key(|(index, entry)| burden(*index, entry))?;
         entry.running += 1;
-        let ServerState::Serving(version) = entry.state else { unreachable!("filtered above") };
+        let held = entry.held.as_ref().expect("a server that serves holds weights");
+        let (version, form) = (held.version, held.form);
         // Under the lock, so that no loss falls between the two.
         let life = self.servers[index].life.subscribe();
         drop(states);
-        Some(Lease { fleet: self, index, version, life })
+        Some(Lease { fleet: self, index, version, form, life })
     }
 }
 
@@ -318,6 +358,7 @@ pub(super) struct Lease<'a> {
     pub(super) index: usize,
     /// The server's weights when the lease was given.
     pub(super) version: PolicyVersion,
+    pub(super) form: Form,
     life: watch::Receiver<u64>,
 }
 
@@ -342,6 +383,19 @@ impl Drop for Lease<'_> {
     }
 }
 
+/// A server that gives no new leases. Dropping it opens the server.
+pub(super) struct Closed<'a> {
+    fleet: &'a Fleet,
+    index: usize,
+}
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        self.fleet.states().entries[self.index].is_closed = false;
+        self.fleet.changed.notify_waiters();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -353,8 +407,9 @@ mod tests {
         Fleet::new((0..servers).map(client).collect(), at_once, Duration::from_secs(5), None)
     }
 
-    fn handle(version: u64) -> WeightHandle {
-        WeightHandle { version: PolicyVersion(version), location: format!("/w/{version}") }
+    fn handle(version: u64) -> Published {
+        let folder = format!("/w/{version}");
+        Published { version: PolicyVersion(version), folder, form: Form::Whole }
     }
 
     fn serve_all(fleet: &Fleet, version: u64) {
@@ -408,6 +463,32 @@ mod tests {
         }
         let wish = Wish { preferred: Some(0), ..Wish::default() };
         assert_eq!(fleet.take(wish).await.unwrap().index, 0);
+    }
+
+    #[tokio::test]
+    async fn a_closed_server_keeps_its_leases_and_gives_no_new_ones() {
+        let fleet = fleet(1, 4);
+        serve_all(&fleet, 1);
+        let lease = fleet.take(Wish::default()).await.unwrap();
+        assert!(!fleet.has_moved_on(&lease));
+        let closed = fleet.close(0);
+        assert!(!lease.is_void() && fleet.has_moved_on(&lease));
+        assert!(tokio::time::timeout(SOON, fleet.take(Wish::default())).await.is_err());
+        assert_eq!(fleet.running(0), 1);
+        serve_all(&fleet, 2);
+        let waiting = async { fleet.take(Wish::default()).await.unwrap().version };
+        let (version, ()) = tokio::join!(waiting, async { drop(closed) });
+        assert_eq!(version, PolicyVersion(2), "whoever waited gets the weights of the exchange");
+        assert!(fleet.has_moved_on(&lease), "of the weights before");
+    }
+
+    #[tokio::test]
+    async fn weights_of_the_same_version_from_another_folder_are_others() {
+        let fleet = fleet(1, 1);
+        serve_all(&fleet, 0);
+        let again = Published { folder: "/w/again".to_owned(), ..handle(0) };
+        assert!(fleet.serves(0, &handle(0)) && !fleet.serves(0, &again));
+        assert!(fleet.lose(0, "killed") && !fleet.serves(0, &handle(0)));
     }
 
     #[tokio::test]

@@ -38,6 +38,9 @@ impl Labels {
 #[derive(Debug, Serialize)]
 pub(super) struct GenerateBody<'a> {
     pub(super) token_ids: &'a [i64],
+    /// The adapter's name; without one the server's own weights write.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) model: Option<&'a str>,
     pub(super) sampling_params: SamplingParams<'a>,
     /// Blocks of the prefix cache are found only by requests with the same salt: the version, so
     /// that no prefix outlives its weights.
@@ -143,7 +146,7 @@ pub(super) enum Written {
     ForeignWeights {
         label: String,
     },
-    /// Somebody on the server's side gave the request up.
+    /// Given up on the server's side before a token was written.
     Aborted,
 }
 
@@ -163,10 +166,11 @@ pub(super) fn read(body: &[u8], expected: Expected, labels: &Labels) -> Result<W
         serde_json::from_slice(body).map_err(|error| garbage(error.to_string()))?;
     let [choice] = <[Choice; 1]>::try_from(answer.choices)
         .map_err(|found| garbage(format!("{} completions for one", found.len())))?;
-    if choice.finish_reason.as_deref() == Some("abort") {
+    let ids = choice.token_ids.unwrap_or_default();
+    // What was written before is as good as any: the completion goes on from there.
+    if choice.finish_reason.as_deref() == Some("abort") && ids.is_empty() {
         return Ok(Written::Aborted);
     }
-    let ids = choice.token_ids.unwrap_or_default();
     if ids.is_empty() || ids.len() > expected.max_tokens {
         let (found, most) = (ids.len(), expected.max_tokens);
         return Err(garbage(format!("{found} tokens where 1 to {most} were asked for")));

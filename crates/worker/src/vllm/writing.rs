@@ -5,7 +5,8 @@
 //! (`scalerl_generate::Continuation`): they cut what is too much, append the phrase, and say
 //! how much the next call may write. Mostly one call is enough; an interrupted completion takes two.
 //!
-//! A call that fails is made again, on whatever server serves then; what earlier calls wrote stays.
+//! A call that is given back half written, because an adapter is exchanged, goes on as another call.
+//! One that fails is made again, on whatever server serves then; what earlier calls wrote stays.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use scalerl_generate::{Completion, Continuation, Request, Token};
 use scalerl_rollout::{GeneratorError, PolicyVersion};
 
 use super::Inner;
+use super::adapter::{self, Form};
 use super::client::{Call, CallError};
 use super::exchange::is_healthy;
 use super::fleet::{Lease, Wish};
@@ -38,6 +40,8 @@ enum Trouble {
     Lost { reason: String },
     /// It may go better the next time.
     Failed { reason: String },
+    /// It was given back without a token, for weights to be exchanged.
+    CalledBack,
     /// It will not.
     Refused { reason: String },
 }
@@ -98,6 +102,7 @@ impl Inner {
                 Trouble::Refused { reason } => {
                     return Err(GeneratorError::Refused { reason: format!("{url}{reason}") });
                 }
+                Trouble::CalledBack => {}
                 Trouble::Failed { reason } => {
                     attempts += 1;
                     if attempts == ATTEMPTS {
@@ -135,6 +140,7 @@ impl Inner {
         let salt = self.labels.of(lease.version);
         let body = GenerateBody {
             token_ids: one.context(),
+            model: (lease.form == Form::Adapter).then_some(adapter::NAME),
             sampling_params: SamplingParams::new(request.sampling, seed, room, stops),
             cache_salt: &salt,
         };
@@ -155,13 +161,18 @@ impl Inner {
             Expected { max_tokens: room, vocabulary: self.vocabulary, oldest: lease.version };
         let written = answer.and_then(|body| wire::read(&body, expected, &self.labels));
         match written {
-            Ok(Written::Tokens(tokens)) => Ok(tokens),
+            Ok(Written::Tokens(tokens)) => of_lease(tokens, lease),
+            Ok(Written::Aborted) if self.fleet.has_moved_on(lease) => Err(Trouble::CalledBack),
             Ok(Written::Aborted) => {
                 Err(Trouble::Failed { reason: format!("{GENERATE}: it gave the request up") })
             }
             Ok(Written::ForeignWeights { label }) => Err(Trouble::Lost {
                 reason: format!("it answered with weights {label:?}, which are not of this run"),
             }),
+            // Its base is there under another name: it was started again.
+            Err(CallError::Refused { status: 404, text, .. }) if lease.form == Form::Adapter => {
+                Err(Trouble::Lost { reason: format!("it has no adapter of this run: {text}") })
+            }
             Err(error @ CallError::Refused { .. }) => {
                 Err(Trouble::Refused { reason: error.to_string() })
             }
@@ -173,6 +184,21 @@ impl Inner {
                 Err(_) => Err(Trouble::Lost { reason: error.to_string() }),
             },
         }
+    }
+}
+
+/// An adapter's name stands for one version at a time, and no call outlives an exchange: a label of
+/// another version would be a lie.
+fn of_lease(tokens: Vec<Token>, lease: &Lease<'_>) -> Result<Vec<Token>, Trouble> {
+    let other = tokens.iter().find(|token| token.version != lease.version.0);
+    match other.filter(|_| lease.form == Form::Adapter) {
+        None => Ok(tokens),
+        Some(token) => Err(Trouble::Failed {
+            reason: format!(
+                "{GENERATE}: tokens of version {} from the adapter of {}",
+                token.version, lease.version
+            ),
+        }),
     }
 }
 

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use scalerl_model::adapter;
 use scalerl_model::head::HeadOptions;
+use scalerl_recipe::Adapter;
 use scalerl_rollout::conformance::{Subject, check_all};
 use scalerl_rollout::{
     AnswerEnd, Completion, Generator, GeneratorError, SampleRequest, Trainer, WeightHandle,
 };
+use scalerl_worker::options::adapter_config;
 use scalerl_worker::vllm::{AgreementError, measure_agreement};
 use scalerl_worker::{
     FolderTrainer, LocalGenerator, LocalTrainer, VllmGenerator, WeightFolder, WeightStore,
@@ -16,11 +19,14 @@ use tempfile::TempDir;
 use tokio::runtime::Handle;
 use tokio::task::block_in_place;
 
-use crate::fake::Fake;
+use crate::fake::{Fake, Options};
 use crate::{rig, setup, tiny};
 
 /// Two servers and a trainer that share a folder.
-struct Servers;
+struct Servers {
+    /// Whether an adapter is trained, and goes by itself.
+    has_adapter: bool,
+}
 
 /// A generator and what it needs to live.
 struct Served {
@@ -39,13 +45,22 @@ impl Generator for Served {
     }
 }
 
-async fn pair() -> (Served, FolderTrainer<LocalTrainer>) {
+async fn pair(has_adapter: bool) -> (Served, FolderTrainer<LocalTrainer>) {
     let place = tempfile::tempdir().unwrap();
-    let trainer =
-        LocalTrainer::try_new(&tiny::recipe(), tiny::model(1), WeightStore::new()).unwrap();
+    let (mut recipe, mut model) = (tiny::recipe(), tiny::model(1));
+    if has_adapter {
+        recipe.adapter = Adapter::Lora { rank: 4, alpha: 8.0, layers: Vec::new() };
+        recipe.optimizer.lr = 2e-2;
+        model = adapter::start(model, None, adapter_config(&recipe), 7).unwrap();
+    }
+    let trainer = LocalTrainer::try_new(&recipe, model, WeightStore::new()).unwrap();
     let folder = WeightFolder::open(place.path()).unwrap();
     let mut trainer = FolderTrainer::new(trainer, folder);
-    let fakes = vec![Fake::start().await, Fake::start().await];
+    if has_adapter {
+        trainer = trainer.with_adapter_alone();
+    }
+    let options = if has_adapter { Options::lora() } else { Options::default() };
+    let fakes = vec![Fake::start_with(options.clone()).await, Fake::start_with(options).await];
     let (setup, _) = setup(fakes.iter().map(Fake::url).collect());
     let generator = VllmGenerator::start(setup).await.unwrap();
     generator.adopt(&trainer.publish().unwrap()).await.unwrap();
@@ -57,7 +72,7 @@ impl Subject for Servers {
     type Trainer = FolderTrainer<LocalTrainer>;
 
     fn pair(&self) -> (Served, FolderTrainer<LocalTrainer>) {
-        block_in_place(|| Handle::current().block_on(pair()))
+        block_in_place(|| Handle::current().block_on(pair(self.has_adapter)))
     }
 
     fn request(&self) -> SampleRequest {
@@ -86,7 +101,15 @@ impl Subject for Servers {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_and_a_trainer_that_share_a_folder_conform() {
-    let checks = tokio::time::timeout(Duration::from_mins(5), check_all(&Servers)).await;
+    let servers = Servers { has_adapter: false };
+    let checks = tokio::time::timeout(Duration::from_mins(5), check_all(&servers)).await;
+    assert!(checks.is_ok(), "a check waits for ever");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_get_adapters_by_themselves_conform() {
+    let servers = Servers { has_adapter: true };
+    let checks = tokio::time::timeout(Duration::from_mins(5), check_all(&servers)).await;
     assert!(checks.is_ok(), "a check waits for ever");
 }
 

@@ -9,7 +9,7 @@ use scalerl_worker::VllmGenerator;
 use scalerl_worker::vllm::{Notice, ServerState};
 use serde_json::{Value, json};
 
-use crate::fake::{Fake, Misdeed};
+use crate::fake::{Fake, Misdeed, Options};
 use crate::{rig, setup, tiny};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -163,7 +163,7 @@ async fn a_restarted_server_takes_the_current_weights_before_it_serves() {
     tokio::time::sleep(Duration::from_millis(50)).await;
     let (answer, fake) = tokio::join!(rig.generator.generate(tiny::request(4)), async {
         tokio::time::sleep(Duration::from_millis(300)).await;
-        Fake::start_at(&address.to_string(), None, true).await
+        Fake::start_at(&address.to_string(), Options::default()).await
     });
     assert_eq!(answer.unwrap(), expected, "not the weights it was started with");
     assert!(fake.asked().contains(&"/collective_rpc".to_owned()));
@@ -181,7 +181,7 @@ async fn a_server_that_was_restarted_unseen_is_found_out_by_its_label() {
     let expected = rig.generator.generate(tiny::request(4)).await.unwrap();
     let address = rig.fakes.remove(0).address;
     tokio::time::sleep(Duration::from_millis(50)).await;
-    let _fake = Fake::start_at(&address.to_string(), None, true).await;
+    let _fake = Fake::start_at(&address.to_string(), Options::default()).await;
     let answer = rig.generator.generate(tiny::request(4)).await.unwrap();
     assert_eq!(answer, expected);
     let notice = rig.notices.recv().await.unwrap();
@@ -230,7 +230,7 @@ async fn a_server_frozen_while_weights_change_holds_nobody_up() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_wants_its_token() {
-    let fake = Fake::start_at("127.0.0.1:0", Some("secret"), true).await;
+    let fake = Fake::start_with(Options { token: Some("secret"), ..Options::default() }).await;
     let (wrong, _) = setup(vec![fake.url()]);
     let error = VllmGenerator::start(wrong).await.unwrap_err();
     assert!(error.to_string().contains("token_file"), "{error}");
@@ -245,7 +245,7 @@ async fn a_server_wants_its_token() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_without_labels_is_believed_to_have_what_it_was_given() {
-    let fake = Fake::start_at("127.0.0.1:0", None, false).await;
+    let fake = Fake::start_with(Options { has_labels: false, ..Options::default() }).await;
     let (setup, _) = setup(vec![fake.url()]);
     let generator = VllmGenerator::start(setup).await.unwrap();
     let place = tempfile::tempdir().unwrap();
@@ -254,6 +254,14 @@ async fn a_server_without_labels_is_believed_to_have_what_it_was_given() {
     generator.adopt(&handle).await.unwrap();
     let answer = generator.generate(tiny::request(1)).await.unwrap().remove(0);
     assert!(answer.versions.iter().all(|version| *version == PolicyVersion(7)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn devices_of_servers_that_hold_several_are_added_up() {
+    let parallel = Options { devices: 4, ..Options::default() };
+    let fakes = [Fake::start_with(parallel).await, Fake::start().await];
+    let (setup, _) = setup(fakes.iter().map(Fake::url).collect());
+    assert_eq!(VllmGenerator::start(setup).await.unwrap().devices(), 4 + 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,13 +4,20 @@
 //! tokens are those of a local generator with the tiny model, so that whatever the client makes of
 //! them can be judged. Between `/pause` and `/resume` answers are held back. It can be told to
 //! misbehave, once per order.
+//!
+//! With [`Options::lora`] it takes adapters: requests that name one are written by its own base with the
+//! adapter merged in. A pause that aborts gives back what is half written, and, as the real one does,
+//! nothing of a request that came after it.
 
 use std::collections::VecDeque;
+use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use scalerl_model::adapter::Adapter;
 use scalerl_model::folder::Model;
 use scalerl_rollout::{
     Completion, FinishReason, Generator, PolicyVersion, SampleRequest, Sampling,
@@ -37,6 +44,50 @@ pub(crate) enum Misdeed {
     Sleep(Duration),
     /// Sends bytes without end.
     Flood,
+    /// Writes until all requests are aborted, and gives back what is half written.
+    UntilAborted,
+}
+
+/// How a server was started.
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    pub(crate) token: Option<&'static str>,
+    pub(crate) has_labels: bool,
+    /// `--max-lora-rank` of `--enable-lora`.
+    pub(crate) lora: Option<i64>,
+    /// `VLLM_ALLOW_RUNTIME_LORA_UPDATING`.
+    pub(crate) has_lora_routes: bool,
+    /// Writes with the base whatever adapter is named, as no server should.
+    pub(crate) ignores_adapters: bool,
+    /// `--tensor-parallel-size`.
+    pub(crate) devices: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            token: None,
+            has_labels: true,
+            lora: None,
+            has_lora_routes: false,
+            ignores_adapters: false,
+            devices: 1,
+        }
+    }
+}
+
+impl Options {
+    /// Started to take adapters of up to 8.
+    pub(crate) fn lora() -> Self {
+        Self { lora: Some(8), has_lora_routes: true, ..Self::default() }
+    }
+}
+
+/// Whether requests are scheduled, and how often all were aborted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Pause {
+    is_paused: bool,
+    aborted: usize,
 }
 
 struct State {
@@ -44,15 +95,20 @@ struct State {
     weight_store: Arc<WeightStore>,
     /// The label of each version the local generator has had.
     labels: Mutex<Vec<String>>,
-    is_paused: watch::Sender<bool>,
+    pause: watch::Sender<Pause>,
+    /// Name and folder of the adapter that was loaded last, while it is.
+    adapter: Mutex<Option<(String, String)>>,
     misdeeds: Mutex<VecDeque<Misdeed>>,
     /// Paths in order.
     asked: Mutex<Vec<String>>,
     /// Bodies of requests to write.
     bodies: Mutex<Vec<Value>>,
     is_frozen: watch::Sender<bool>,
-    token: Option<String>,
-    has_labels: bool,
+    options: Options,
+    /// Adapters loaded so far.
+    loads: AtomicUsize,
+    /// What a client must never do.
+    faults: Mutex<Vec<&'static str>>,
 }
 
 pub(crate) struct Fake {
@@ -64,27 +120,35 @@ pub(crate) struct Fake {
 impl Drop for Fake {
     fn drop(&mut self) {
         self.task.abort();
+        let faults = self.state.faults.lock().unwrap();
+        assert!(faults.is_empty() || std::thread::panicking(), "{faults:?}");
     }
 }
 
 impl Fake {
     pub(crate) async fn start() -> Self {
-        Self::start_at("127.0.0.1:0", None, true).await
+        Self::start_with(Options::default()).await
     }
 
-    pub(crate) async fn start_at(place: &str, token: Option<&str>, has_labels: bool) -> Self {
+    pub(crate) async fn start_with(options: Options) -> Self {
+        Self::start_at("127.0.0.1:0", options).await
+    }
+
+    pub(crate) async fn start_at(place: &str, options: Options) -> Self {
         let weight_store = WeightStore::new();
         let state = Arc::new(State {
             generator: LocalGenerator::start(tiny::setup(&weight_store)).unwrap(),
             weight_store,
             labels: Mutex::new(vec!["default".to_owned()]),
-            is_paused: watch::Sender::new(false),
+            pause: watch::Sender::default(),
+            adapter: Mutex::default(),
             misdeeds: Mutex::default(),
             asked: Mutex::default(),
             bodies: Mutex::default(),
             is_frozen: watch::Sender::new(false),
-            token: token.map(str::to_owned),
-            has_labels,
+            options,
+            loads: AtomicUsize::new(0),
+            faults: Mutex::default(),
         });
         let listener = TcpListener::bind(place).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -120,10 +184,26 @@ impl Fake {
         self.state.bodies.lock().unwrap().clone()
     }
 
+    /// As `/abort_requests` does.
+    pub(crate) fn abort_all(&self) {
+        self.state.pause.send_modify(|pause| pause.aborted += 1);
+    }
+
+    /// The adapter that requests can name, with its folder.
+    pub(crate) fn adapter(&self) -> Option<(String, String)> {
+        self.state.adapter.lock().unwrap().clone()
+    }
+
     /// Sequences being written.
     pub(crate) fn running(&self) -> usize {
         let stats = self.state.generator.stats();
         stats.running + stats.waiting
+    }
+}
+
+impl State {
+    fn fault(&self, what: &'static str) {
+        self.faults.lock().unwrap().push(what);
     }
 }
 
@@ -180,7 +260,7 @@ async fn serve(state: Arc<State>, mut stream: TcpStream) {
     }
     let path = call.path.split('?').next().unwrap_or_default();
     state.asked.lock().unwrap().push(call.path.clone());
-    let expected = state.token.as_ref().map(|token| format!("Bearer {token}"));
+    let expected = state.options.token.map(|token| format!("Bearer {token}"));
     if expected.is_some() && call.authorization != expected {
         return answer(&mut stream, 401, r#"{"error":"Unauthorized"}"#).await;
     }
@@ -191,13 +271,17 @@ async fn serve(state: Arc<State>, mut stream: TcpStream) {
         "/v1/models" => {
             (200, json!({"object": "list", "data": [{"id": "tiny", "max_model_len": 128}]}))
         }
-        "/get_world_size" => (200, json!({"world_size": 1})),
+        "/get_world_size" => (200, json!({"world_size": state.options.devices})),
         "/pause" => {
-            state.is_paused.send_replace(true);
+            let aborts = call.path.contains("mode=abort");
+            state.pause.send_modify(|pause| {
+                pause.is_paused = true;
+                pause.aborted += usize::from(aborts);
+            });
             (200, json!({"status": "paused"}))
         }
         "/resume" => {
-            state.is_paused.send_replace(false);
+            state.pause.send_modify(|pause| pause.is_paused = false);
             (200, json!({"status": "resumed"}))
         }
         "/update_weight_version" => {
@@ -206,6 +290,8 @@ async fn serve(state: Arc<State>, mut stream: TcpStream) {
             (200, json!({"success": true, "new_version": body["new_version"]}))
         }
         "/collective_rpc" => reload(&state, &body).await,
+        "/v1/load_lora_adapter" if state.options.has_lora_routes => load(&state, &body).await,
+        "/v1/unload_lora_adapter" if state.options.has_lora_routes => unload(&state, &body),
         _ => (404, json!({"detail": "Not Found"})),
     };
     answer(&mut stream, status, &said.to_string()).await;
@@ -217,6 +303,12 @@ async fn reload(state: &State, body: &Value) -> (u16, Value) {
     let Ok(model) = Model::load(Path::new(path), Kind::Float, Device::Cpu) else {
         return (500, json!({"error": {"message": format!("cannot load {path}")}}));
     };
+    put(state, &model).await;
+    (200, json!({"results": [null]}))
+}
+
+/// Writes with these weights from here on.
+async fn put(state: &State, model: &Model) {
     let version = {
         let mut labels = state.labels.lock().unwrap();
         labels.push("unnamed".to_owned());
@@ -224,7 +316,55 @@ async fn reload(state: &State, body: &Value) -> (u16, Value) {
     };
     let handle = state.weight_store.publish(version, &model.parameters).unwrap();
     state.generator.adopt(&handle).await.unwrap();
-    (200, json!({"results": [null]}))
+}
+
+fn fault(status: u16, message: &str) -> (u16, Value) {
+    (status, json!({"error": {"message": message, "param": null, "code": status}}))
+}
+
+async fn load(state: &State, body: &Value) -> (u16, Value) {
+    let text = |key: &str| body[key].as_str().unwrap().to_owned();
+    let (name, path) = (text("lora_name"), text("lora_path"));
+    if body.get("load_inplace").is_some() {
+        state.fault("loaded in place: every later request reads the folder at each of its steps");
+    }
+    let Some(most) = state.options.lora else {
+        return fault(500, "LoRA is not enabled. Use --enable-lora to enable LoRA.");
+    };
+    if state.adapter.lock().unwrap().as_ref().is_some_and(|(held, _)| *held == name) {
+        let said = format!("The lora adapter '{name}' has already been loaded.");
+        return fault(400, &said);
+    }
+    let Ok(config) = fs::read_to_string(Path::new(&path).join("adapter_config.json")) else {
+        let said = format!("Loading lora {name} failed: No adapter found for <path>");
+        return fault(404, &said);
+    };
+    let config: Value = serde_json::from_str(&config).unwrap();
+    let rank = config["r"].as_i64().unwrap();
+    if rank > most {
+        let said = format!("LoRA rank {rank} is greater than max_lora_rank {most}.");
+        return fault(500, &said);
+    }
+    let base = tiny::model(1);
+    let parameters = if state.options.ignores_adapters {
+        base.parameters
+    } else {
+        let adapter = Adapter::load(Path::new(&path), &base).unwrap();
+        base.adapted(adapter).unwrap().merged_parameters().unwrap()
+    };
+    put(state, &Model::over(tiny::model(1).config, parameters, None).unwrap()).await;
+    state.loads.fetch_add(1, Ordering::Relaxed);
+    *state.adapter.lock().unwrap() = Some((name, path));
+    (200, json!("Success"))
+}
+
+fn unload(state: &State, body: &Value) -> (u16, Value) {
+    let name = body["lora_name"].as_str().unwrap();
+    let found = state.adapter.lock().unwrap().take_if(|(held, _)| held == name);
+    match found {
+        Some(_) => (200, json!("Success")),
+        None => fault(404, &format!("The lora adapter '{name}' cannot be found.")),
+    }
 }
 
 async fn write(state: &State, mut stream: TcpStream, body: &Value) {
@@ -245,8 +385,9 @@ async fn write(state: &State, mut stream: TcpStream, body: &Value) {
             return;
         }
         Some(Misdeed::Sleep(time)) => tokio::time::sleep(time).await,
-        None => {}
+        Some(Misdeed::UntilAborted) | None => {}
     }
+    let is_long = misdeed == Some(Misdeed::UntilAborted);
     let params = &body["sampling_params"];
     let request = SampleRequest {
         prompt_token_ids: ids(&body["token_ids"]),
@@ -260,18 +401,68 @@ async fn write(state: &State, mut stream: TcpStream, body: &Value) {
         seed: params["seed"].as_u64().unwrap(),
         ..tiny::request(1)
     };
+    if let Err((status, said)) = named(state, body) {
+        return answer(&mut stream, status, &said.to_string()).await;
+    }
     assert_eq!((&params["logprobs"], &params["ignore_eos"]), (&json!(0), &json!(true)));
     assert_eq!(ids(&params["stop_token_ids"]), [tiny::END]);
     let mut rest = [0; 1];
-    let written = tokio::select! {
-        written = state.generator.generate(request) => written.unwrap().remove(0),
+    let ended = tokio::select! {
+        ended = scheduled(state, request, is_long) => ended,
         // Nothing more is sent: the client has hung up.
         _ = stream.read(&mut rest) => return,
     };
-    let mut is_paused = state.is_paused.subscribe();
-    let _ = is_paused.wait_for(|is_paused| !is_paused).await;
-    let said = wire(&written, state);
+    let said = wire(&ended, state);
     answer(&mut stream, 200, &said.to_string()).await;
+}
+
+/// Refuses a model that is not there, and a request that forgets the adapter.
+fn named(state: &State, body: &Value) -> Result<(), (u16, Value)> {
+    let held = state.adapter.lock().unwrap().as_ref().map(|(name, _)| name.clone());
+    let asked = body.get("model").map(|name| name.as_str().unwrap().to_owned());
+    if let Some(name) = asked.as_ref().filter(|_| asked != held) {
+        let said = format!("The model `{name}` does not exist. Valid aliases: tiny.");
+        return Err(fault(404, &said));
+    }
+    if asked != held {
+        state.fault("a request to the base while there is an adapter");
+    }
+    Ok(())
+}
+
+/// As far as it came.
+struct Ended {
+    completion: Option<Completion>,
+    is_aborted: bool,
+}
+
+/// The request as vLLM runs it: queued while paused, held back or given back half written then.
+async fn scheduled(state: &State, request: SampleRequest, is_long: bool) -> Ended {
+    let loads = state.loads.load(Ordering::Relaxed);
+    let mut pause = state.pause.subscribe();
+    let arrived = pause.borrow_and_update().aborted;
+    let queued = pause.wait_for(|pause| !pause.is_paused || pause.aborted > arrived).await;
+    let was_aborted = queued.unwrap().aborted > arrived;
+    if was_aborted {
+        return Ended { completion: None, is_aborted: true };
+    }
+    let mut completion = state.generator.generate(request).await.unwrap().remove(0);
+    // Where it stood when it was aborted: this one is written faster than that can be seen.
+    let is_aborted = |pause: &Pause| pause.aborted > arrived;
+    let is_over = |pause: &Pause| !is_long && !pause.is_paused;
+    let held = pause.wait_for(|pause| is_over(pause) || is_aborted(pause)).await;
+    if state.loads.load(Ordering::Relaxed) != loads {
+        // vLLM goes on with the adapter it had, under the label of the new one.
+        state.fault("a request has outlived its adapter");
+    }
+    let is_aborted = is_aborted(&held.unwrap());
+    if is_aborted {
+        let half = completion.len().div_ceil(2);
+        completion.token_ids.truncate(half);
+        completion.logprobs.truncate(half);
+        completion.versions.truncate(half);
+    }
+    Ended { completion: Some(completion), is_aborted }
 }
 
 fn ids(value: &Value) -> Vec<u32> {
@@ -283,7 +474,14 @@ fn texts(value: &Value) -> Vec<String> {
 }
 
 /// As vLLM 0.32 writes it, every field included.
-fn wire(written: &Completion, state: &State) -> Value {
+fn wire(ended: &Ended, state: &State) -> Value {
+    let Some(written) = &ended.completion else {
+        let content = json!({"content": []});
+        return json!({"choices": [{
+            "index": 0, "finish_reason": "abort", "token_ids": [], "weight_versions": null,
+            "logprobs": content,
+        }]});
+    };
     let content: Vec<Value> = written
         .token_ids
         .iter()
@@ -302,7 +500,9 @@ fn wire(written: &Completion, state: &State) -> Value {
             None => spans.push(json!({"version": label, "start": place, "end": place + 1})),
         }
     }
-    let is_stop = written.finish == FinishReason::Stop;
+    let is_stop = written.finish == FinishReason::Stop && !ended.is_aborted;
+    let reason = if is_stop { "stop" } else { "length" };
+    let reason = if ended.is_aborted { "abort" } else { reason };
     json!({
         "request_id": "generate-tokens-1", "model": "tiny", "created": 1_790_000_000,
         "usage": {"prompt_tokens": 3, "total_tokens": 9, "completion_tokens": 6},
@@ -310,10 +510,10 @@ fn wire(written: &Completion, state: &State) -> Value {
         "mm_placeholders": null, "metrics": null, "kv_transfer_params": null,
         "ec_transfer_params": null, "output_mode": "tokens",
         "choices": [{
-            "index": 0, "finish_reason": if is_stop { "stop" } else { "length" },
+            "index": 0, "finish_reason": reason,
             "stop_reason": is_stop.then_some(tiny::END), "token_ids": written.token_ids,
             "routed_experts": null, "sampling_mask": null,
-            "weight_versions": state.has_labels.then_some(spans),
+            "weight_versions": state.options.has_labels.then_some(spans),
             "logprobs": {"content": content},
         }],
     })

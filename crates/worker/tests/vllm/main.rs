@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod adapters;
 mod conforming;
 mod failing;
 mod fake;
@@ -21,7 +22,7 @@ use scalerl_worker::{VllmGenerator, VllmSetup, WeightFolder};
 use tempfile::TempDir;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use fake::Fake;
+use fake::{Fake, Options};
 
 /// A generator over fakes, with what they need to live.
 struct Rig {
@@ -54,18 +55,23 @@ fn setup(urls: Vec<String>) -> (VllmSetup, UnboundedReceiver<Notice>) {
 
 /// Fakes that serve version 0, which is the tiny model of seed 1.
 async fn rig(count: usize, change: impl FnOnce(&mut VllmSetup)) -> Rig {
+    let mut rig = idle_rig(vec![Options::default(); count], change).await;
+    rig.adopt(0, 1).await;
+    rig
+}
+
+/// Fakes that have no weights of the run yet.
+async fn idle_rig(servers: Vec<Options>, change: impl FnOnce(&mut VllmSetup)) -> Rig {
     let mut fakes = Vec::new();
-    for _ in 0..count {
-        fakes.push(Fake::start().await);
+    for options in servers {
+        fakes.push(Fake::start_with(options).await);
     }
     let (mut setup, notices) = setup(fakes.iter().map(Fake::url).collect());
     change(&mut setup);
     let generator = VllmGenerator::start(setup).await.unwrap();
     let place = tempfile::tempdir().unwrap();
     let weights = WeightFolder::open(place.path()).unwrap();
-    let mut rig = Rig { generator, fakes, weights, notices, _place: place };
-    rig.adopt(0, 1).await;
-    rig
+    Rig { generator, fakes, weights, notices, _place: place }
 }
 
 impl Rig {
