@@ -4,6 +4,8 @@
 //! larger products. A [`Parameter`] lists its [`Source`]s in row order, so reading is stacking
 //! rows, saving is cutting them apart again, and both follow from this one table.
 
+use std::ops::Range;
+
 use crate::config::{ExpertTensors, FeedForward, ModelConfig, NormWeight, QueryKeyNorm};
 
 /// How a parameter starts in a model made from nothing.
@@ -176,4 +178,25 @@ fn source(tensor: &str, shape: &[i64]) -> Source {
 
 fn transposed(tensor: &str, shape: &[i64]) -> Source {
     Source { is_transposed: true, ..source(tensor, shape) }
+}
+
+/// A layout's units, in its order: the embedding, each layer, the final norm, the head. What is shared out
+/// over ranks comes and goes by them.
+pub fn units(layout: &[Parameter]) -> Vec<Range<usize>> {
+    let unit = |parameter: &Parameter| {
+        let mut words = parameter.name.splitn(3, '.');
+        match (words.next(), words.next()) {
+            (Some("layers"), Some(index)) => format!("layers.{index}"),
+            _ => parameter.name.clone(),
+        }
+    };
+    let mut found: Vec<(String, Range<usize>)> = Vec::new();
+    for (index, parameter) in layout.iter().enumerate() {
+        let name = unit(parameter);
+        match found.last_mut() {
+            Some((last, range)) if *last == name => range.end = index + 1,
+            _ => found.push((name, index..index + 1)),
+        }
+    }
+    found.into_iter().map(|(_, range)| range).collect()
 }

@@ -114,6 +114,15 @@ impl UnloadedModel {
         }
     }
 
+    /// As [`UnloadedModel::read`], for the last time: it is not kept where it is in memory.
+    pub(crate) fn take(&mut self, index: usize, kind: Kind) -> Result<Tensor, LoadError> {
+        let weight = self.read(index, kind)?;
+        if let Source::Made(parameters) = &mut self.source {
+            parameters[index] = Tensor::f_zeros([0], (kind, Device::Cpu))?;
+        }
+        Ok(weight)
+    }
+
     /// Reads all of it, in `kind` where it is not in memory already.
     pub fn load(mut self, kind: Kind) -> Result<Model, LoadError> {
         let (adapter, merged) = (self.adapter.take(), self.merged.take());

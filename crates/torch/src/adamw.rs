@@ -60,8 +60,8 @@ pub struct Lists<'a> {
     pub rounded: Option<&'a [Tensor]>,
     /// One float32 count a parameter, in one tensor.
     pub steps: &'a Tensor,
-    /// Place of the first number among all of the model.
-    pub place: i64,
+    /// Place of each tensor's first number among all of the model.
+    pub places: &'a [i64],
 }
 
 /// The numbers of a step.
@@ -83,7 +83,8 @@ pub fn step(
     mail: &mut Mailbox,
 ) -> Result<Option<f64>, TchError> {
     let count = lists.parameters.len();
-    let is_whole = [lists.grads.len(), lists.first.len(), lists.second.len()] == [count; 3]
+    let lengths = [lists.grads.len(), lists.first.len(), lists.second.len(), lists.places.len()];
+    let is_whole = lengths == [count; 4]
         && lists.rounded.is_none_or(|rounded| rounded.len() == count)
         && lists.steps.numel() == count;
     assert!(is_whole, "lists share a length");
@@ -154,7 +155,6 @@ fn by_loop(lists: &Lists, norm: &Tensor, numbers: &Numbers) -> Result<(), TchErr
         epsilon: epsilon as f32,
         key: key(numbers.seed, step as u64),
     };
-    let mut place = lists.place;
     for (index, master) in lists.parameters.iter().enumerate() {
         let length = master.numel() as i64;
         let grad = lists.grads[index].f_contiguous()?;
@@ -169,12 +169,11 @@ fn by_loop(lists: &Lists, norm: &Tensor, numbers: &Numbers) -> Result<(), TchErr
                 data(first, Kind::BFloat16, length).cast(),
                 data(second, Kind::BFloat16, length).cast(),
                 data(master, Kind::Float, length).cast(),
-                place,
+                lists.places[index],
                 length,
                 &raw const settings,
             );
         }
-        place += length;
     }
     Ok(())
 }

@@ -9,28 +9,32 @@
 //! ```
 //! The sizes follow from the model's shape and the recipe. `train --dry-run`, the refusal of a run that
 //! cannot fit, the size of the cache, an out-of-memory error and the table in docs/memory.md all ask
-//! here. Measured against the allocator's own peak by scripts/h200/memory.sh.
+//! here. Measured against what tensors take on a CPU by tests/memory.rs, against the allocator's own
+//! peak on a GPU by scripts/h200/memory.sh.
 //!
-//! Not here: what to change where it does not fit (`fit.rs`).
+//! Not here: which moment of a step is the fullest (`moments.rs`), what to change where it does not fit
+//! (`fit.rs`).
 
 mod activations;
 mod fit;
+mod moments;
+mod numbers;
 pub mod table;
 #[cfg(test)]
 mod tests;
 
-use scalerl_model::adapter::AdapterConfig;
 use scalerl_model::config::ModelConfig;
 use scalerl_model::error::LoadError;
-use scalerl_model::layout::layout;
-use scalerl_model::train::{ComputeKind, KeptIn};
-use scalerl_recipe::{GeneratorChoice, Kl, Recipe};
+use scalerl_recipe::{GeneratorChoice, Kl, Recipe, Sharding};
+use scalerl_rollout::TrainerError;
 use tch::Device;
 
-pub use fit::{Change, Fit, fit, out_of_room};
+pub use fit::{Change, Fit, OnMore, fit, out_of_room};
 
-use crate::options::{adapter_config, cache_tokens, learner_options};
-use activations::{Pass, generating};
+use crate::options::{cache_tokens, learner_options};
+use activations::generating;
+use moments::{fullest, lasting_gradients};
+use numbers::Numbers;
 
 /// Of a device's memory: what the driver, libraries and torch's allocator keep for themselves.
 const RESERVED_SHARE: f64 = 0.04;
@@ -81,50 +85,59 @@ impl Holder {
     }
 }
 
-/// How trainer ranks share out their memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scheme {
-    /// Weights and gradients whole on every rank, masters and moments in parts (ZeRO stage 1).
-    Optimizer,
-    /// Everything in parts; the largest unit (a layer, or the embedding) is whole while it is used, and
-    /// the next one on its way.
-    Everything,
-}
-
-/// Where completions are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GeneratorPlace {
-    /// On the first trainer's device.
-    Beside,
-    Elsewhere,
-}
-
 /// A run, as far as memory asks.
 #[derive(Debug, Clone)]
 pub struct Setting<'a> {
     pub recipe: &'a Recipe,
     pub config: &'a ModelConfig,
+    /// The trainer's.
     pub device: Device,
     /// Bytes of one device; `None` where nobody says.
     pub device_bytes: Option<u64>,
-    pub ranks: u64,
-    pub scheme: Scheme,
-    pub generator: GeneratorPlace,
+    /// Where this process generates, if it does.
+    pub generator_device: Device,
 }
 
 impl<'a> Setting<'a> {
-    /// A recipe as this version runs it.
+    /// A recipe as this version runs it, its generator on the trainer's device.
     pub fn of(
         recipe: &'a Recipe,
         config: &'a ModelConfig,
         device: Device,
         device_bytes: Option<u64>,
     ) -> Self {
-        let is_beside =
-            recipe.pipeline.generator == GeneratorChoice::Local && recipe.cluster.generators == 0;
-        let generator = if is_beside { GeneratorPlace::Beside } else { GeneratorPlace::Elsewhere };
-        let ranks = u64::from(recipe.cluster.trainers.max(1));
-        Self { recipe, config, device, device_bytes, ranks, scheme: Scheme::Optimizer, generator }
+        Self { recipe, config, device, device_bytes, generator_device: device }
+    }
+
+    /// The same with its generator on another device.
+    #[must_use]
+    pub fn with_generator_on(self, generator_device: Device) -> Self {
+        Self { generator_device, ..self }
+    }
+
+    /// Trainers.
+    pub fn ranks(&self) -> u64 {
+        u64::from(self.recipe.cluster.trainers.max(1))
+    }
+
+    /// Whether weights are shared out too. One trainer has nobody to share with.
+    pub fn is_in_parts(&self) -> bool {
+        self.recipe.cluster.sharding == Sharding::Full && self.ranks() > 1
+    }
+
+    /// Whether the first trainer's process generates.
+    fn has_own_generator(&self) -> bool {
+        self.recipe.pipeline.generator == GeneratorChoice::Local
+            && self.recipe.cluster.generators == 0
+    }
+
+    /// Whether it does so on the trainer's device.
+    pub fn has_generator_beside(&self) -> bool {
+        self.has_own_generator() && self.generator_device == self.device
+    }
+
+    fn share(&self, count: u64) -> u64 {
+        count.div_ceil(self.ranks())
     }
 }
 
@@ -134,6 +147,8 @@ pub struct RankMemory {
     bytes: [u64; Holder::ALL.len()],
     /// Tokens that the cache beside it has room for.
     pub cache_tokens: u64,
+    /// What is taken after a generator was made beside it.
+    later: u64,
 }
 
 impl RankMemory {
@@ -143,6 +158,11 @@ impl RankMemory {
 
     pub fn total(&self) -> u64 {
         self.bytes.iter().sum()
+    }
+
+    /// The same where completions are written elsewhere.
+    pub fn total_without_generator(&self) -> u64 {
+        self.total() - self.of(Holder::Generator) - self.of(Holder::Cache)
     }
 
     /// The largest holders, largest first.
@@ -155,51 +175,55 @@ impl RankMemory {
     }
 }
 
+/// What the first trainer's machine holds beside its devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostMemory {
+    /// Copies on their way to generators, of weights that no device has room for.
+    pub published: u64,
+    /// The state of a trainer while it is written. Ranks write theirs as it lies.
+    pub checkpoint: u64,
+}
+
+/// What the host of a GPU run holds.
+pub fn host(setting: &Setting) -> Result<HostMemory, LoadError> {
+    let numbers = Numbers::of(setting)?;
+    let moments = 2 * moment_bytes(setting);
+    let is_one = setting.ranks() == 1;
+    Ok(HostMemory {
+        published: if publishes_to_host(setting, &numbers) { 2 * numbers.exchanged() } else { 0 },
+        checkpoint: if is_one { (4 + moments) * numbers.trained } else { 0 },
+    })
+}
+
 /// What can be used of a device of so many bytes.
 pub fn usable(device_bytes: u64) -> u64 {
     (device_bytes as f64 * (1.0 - RESERVED_SHARE)) as u64
 }
 
-/// Numbers of a model and of its parts.
-struct Numbers {
-    all: u64,
-    /// Of the matrix that the head multiplies with.
-    head: u64,
-    /// Of the largest layer, or of the embedding.
-    largest_unit: u64,
-    trained: u64,
-    /// Bytes of a number that is computed with.
-    width: u64,
-    is_adapter: bool,
+fn moment_bytes(setting: &Setting) -> u64 {
+    let options = learner_options(setting.recipe, setting.device);
+    options.optimizer.moments.kind().elt_size_in_bytes() as u64
 }
 
-impl Numbers {
-    fn of(setting: &Setting) -> Result<Self, LoadError> {
-        let config = setting.config;
-        let adapter: Option<AdapterConfig> = adapter_config(setting.recipe);
-        let is_adapter = adapter.is_some();
-        let count = adapter.map(|adapter| adapter.parameter_count(config)).transpose()?;
-        let all = config.parameter_count() as u64;
-        let mut units = std::collections::BTreeMap::<String, u64>::new();
-        for parameter in layout(config) {
-            let unit: Vec<&str> = parameter.name.splitn(3, '.').take(2).collect();
-            *units.entry(unit.join(".")).or_default() +=
-                parameter.shape.iter().product::<i64>() as u64;
-        }
-        let compute = learner_options(setting.recipe, setting.device).compute;
-        Ok(Self {
-            all,
-            head: (config.vocabulary * config.width) as u64,
-            largest_unit: units.into_values().max().unwrap_or_default(),
-            trained: count.map_or(all, |count| count as u64),
-            width: if compute == ComputeKind::Float32 { 4 } else { 2 },
-            is_adapter,
-        })
-    }
+/// Whether trainers leave copies in memory: servers read files, and one set needs none.
+fn publishes(setting: &Setting) -> bool {
+    setting.recipe.pipeline.generator == GeneratorChoice::Local && !setting.recipe.shares_weights()
+}
 
-    /// Whether the masters are what is computed with.
-    fn is_wide(&self) -> bool {
-        self.width == 4 || self.is_adapter
+/// No device has room for weights that are in parts; an adapter is whole on every rank.
+fn publishes_to_host(setting: &Setting, numbers: &Numbers) -> bool {
+    publishes(setting) && setting.is_in_parts() && !numbers.is_adapter
+}
+
+/// Weights that a generator of this process has for itself.
+fn generator_weights(setting: &Setting, numbers: &Numbers) -> u64 {
+    let adapter = if numbers.is_adapter { numbers.exchanged() } else { 0 };
+    // A base that lies whole beside it is held once.
+    let has_base = setting.has_generator_beside() && !setting.is_in_parts();
+    match (setting.recipe.shares_weights(), numbers.is_adapter && has_base) {
+        (true, _) => 0,
+        (false, true) => adapter,
+        (false, false) => numbers.whole_copy() + adapter,
     }
 }
 
@@ -208,121 +232,79 @@ pub fn of(setting: &Setting, rank: u64) -> Result<RankMemory, LoadError> {
     let numbers = Numbers::of(setting)?;
     let mut bytes = [0; Holder::ALL.len()];
     let mut put = |holder: Holder, count: u64| bytes[holder as usize] = count;
-    let share = |count: u64| count.div_ceil(setting.ranks);
-    let is_sharded = setting.scheme == Scheme::Everything && setting.ranks > 1;
-    let unit = numbers.largest_unit * numbers.width;
-    let whole_copy = numbers.all * numbers.width;
-    put(Holder::Weights, if is_sharded { share(whole_copy) + 2 * unit } else { whole_copy });
+    let moment = fullest(setting, &numbers);
+    let whole_copy = numbers.whole_copy();
+    let lasting = if setting.is_in_parts() { setting.share(whole_copy) } else { whole_copy };
+    put(Holder::Weights, lasting + moment.weights);
     put(
         Holder::Masters,
         match (numbers.is_adapter, numbers.is_wide()) {
             // Whole on every rank: it is what is computed with.
             (true, _) => 4 * numbers.trained,
             (false, true) => 0,
-            (false, false) => share(4 * numbers.trained),
+            (false, false) => setting.share(4 * numbers.trained),
         },
     );
-    let options = learner_options(setting.recipe, setting.device);
-    let moment = options.optimizer.moments.kind().elt_size_in_bytes() as u64;
-    put(Holder::Moments, share(2 * moment * numbers.trained));
+    put(Holder::Moments, setting.share(2 * moment_bytes(setting) * numbers.trained));
     let has_reference = setting.recipe.objective.kl != Kl::None && !numbers.is_adapter;
-    let reference = if is_sharded { share(whole_copy) } else { whole_copy };
-    put(Holder::Reference, if has_reference { reference } else { 0 });
-    let exchanged = if numbers.is_adapter { 4 * numbers.trained } else { whole_copy };
+    put(Holder::Reference, if has_reference { lasting } else { 0 });
+    put(Holder::Gradients, lasting_gradients(setting, &numbers) + moment.gradients);
+    put(Holder::Activations, moment.activations);
+    put(Holder::Logits, moment.logits);
     let is_first = rank == 0;
-    let is_beside = is_first && setting.generator == GeneratorPlace::Beside;
-    if is_first && !setting.recipe.shares_weights() {
-        let is_by_folder = setting.recipe.pipeline.generator != GeneratorChoice::Local;
-        // Two copies take turns; servers read files.
-        put(Holder::Published, if is_by_folder { 0 } else { 2 * exchanged });
-    }
+    let is_published = is_first && publishes(setting) && !publishes_to_host(setting, &numbers);
+    // Two copies take turns.
+    let published = if is_published { 2 * numbers.exchanged() } else { 0 };
+    put(Holder::Published, published);
+    let is_beside = is_first && setting.has_generator_beside();
     if is_beside {
-        let copy = if setting.recipe.shares_weights() { 0 } else { exchanged };
-        put(Holder::Generator, copy + generating(setting, numbers.width));
+        let own = generator_weights(setting, &numbers);
+        put(Holder::Generator, own + generating(setting, numbers.width));
     }
-    let sums = gradients(setting, &numbers, is_sharded);
-    let fullest = fullest_moment(setting, &numbers, &sums);
-    put(Holder::Gradients, fullest.gradients);
-    put(Holder::Activations, fullest.activations);
-    put(Holder::Logits, fullest.logits);
-    let mut memory = RankMemory { bytes, cache_tokens: 0 };
+    let mut memory = RankMemory { bytes, cache_tokens: 0, later: moment.total() + published };
     if is_beside {
-        let room = setting.device_bytes.map(|all| {
-            // The generator is made before gradients and activations are.
-            let later: u64 = [Holder::Gradients, Holder::Activations, Holder::Logits]
-                .iter()
-                .chain(&[Holder::Published])
-                .map(|holder| memory.of(*holder))
-                .sum();
-            let free = usable(all).saturating_sub(memory.total() - later);
-            (free, later)
-        });
-        let (tokens, each) = cache_tokens(setting.recipe, setting.config, setting.device, room);
-        memory.cache_tokens = tokens;
-        memory.bytes[Holder::Cache as usize] = tokens * each;
+        let room = setting
+            .device_bytes
+            .map(|all| (usable(all).saturating_sub(memory.total() - memory.later), memory.later));
+        put_cache(&mut memory, setting, room);
     }
     Ok(memory)
 }
 
+fn put_cache(memory: &mut RankMemory, setting: &Setting, room: Option<(u64, u64)>) {
+    let (tokens, each) = cache_tokens(setting.recipe, setting.config, setting.device, room);
+    memory.cache_tokens = tokens;
+    memory.bytes[Holder::Cache as usize] = tokens * each;
+}
+
+/// What the device of a generator apart from its trainer holds; `None` where this process has none.
+pub fn of_generator_apart(setting: &Setting) -> Result<Option<RankMemory>, LoadError> {
+    if !setting.has_own_generator() || setting.has_generator_beside() {
+        return Ok(None);
+    }
+    let numbers = Numbers::of(setting)?;
+    let mut memory = RankMemory { bytes: [0; Holder::ALL.len()], cache_tokens: 0, later: 0 };
+    memory.bytes[Holder::Generator as usize] =
+        generator_weights(setting, &numbers) + generating(setting, numbers.width);
+    let room = setting.device_bytes.map(|all| (usable(all).saturating_sub(memory.total()), 0));
+    put_cache(&mut memory, setting, room);
+    Ok(Some(memory))
+}
+
 /// What will be taken on a device after a generator was made beside its trainer, and is not taken yet.
 pub fn later(setting: &Setting) -> Result<u64, LoadError> {
-    let memory = of(setting, 0)?;
-    let holders = [Holder::Gradients, Holder::Activations, Holder::Logits, Holder::Published];
-    Ok(holders.iter().map(|holder| memory.of(*holder)).sum())
+    Ok(of(setting, 0)?.later)
 }
 
-/// Gradients of a step.
-struct Gradients {
-    /// From the first micro-batch to the optimizer.
-    sums: u64,
-    /// More of them at the end of each backward pass.
-    of_one_pass: u64,
-}
-
-fn gradients(setting: &Setting, numbers: &Numbers, is_sharded: bool) -> Gradients {
-    let (trained, share) = (numbers.trained, |count: u64| count.div_ceil(setting.ranks));
-    let leaf = if numbers.is_adapter { 4 } else { numbers.width };
-    let options = learner_options(setting.recipe, setting.device);
-    if is_sharded {
-        let unit = numbers.largest_unit.min(trained);
-        return Gradients { sums: share(4 * trained), of_one_pass: unit * (4 + leaf) };
+/// An error of a device without room says who holds it (`out_of_room`).
+pub fn with_holders(error: TrainerError, holders: &str) -> TrainerError {
+    match error {
+        TrainerError::OutOfMemory { version, reason } => {
+            let first = reason.lines().next().unwrap_or_default();
+            TrainerError::OutOfMemory { version, reason: format!("{first}; {holders}") }
+        }
+        other => other,
     }
-    if options.gradients == KeptIn::BFloat16 && leaf == 2 {
-        // The head's is float32.
-        return Gradients { sums: 2 * trained + 2 * numbers.head, of_one_pass: 0 };
-    }
-    // Ranks hold the whole row, and their part of everybody's sum.
-    let part = if setting.ranks > 1 { share(4 * trained) } else { 0 };
-    Gradients { sums: 4 * trained + part, of_one_pass: leaf * trained }
-}
-
-/// The fullest moment of a micro-batch.
-struct Fullest {
-    gradients: u64,
-    activations: u64,
-    logits: u64,
-}
-
-fn fullest_moment(setting: &Setting, numbers: &Numbers, gradients: &Gradients) -> Fullest {
-    let pass = Pass::of(setting, numbers.width, numbers.is_adapter);
-    let moments = [
-        // The head, with all that the layers have kept.
-        Fullest {
-            gradients: gradients.sums,
-            activations: pass.kept + pass.around_the_head,
-            logits: pass.logits,
-        },
-        // The last layer goes back.
-        Fullest { gradients: gradients.sums, activations: pass.kept + pass.one_layer, logits: 0 },
-        // The first layer goes back: all others' activations have become gradients.
-        Fullest {
-            gradients: gradients.sums + gradients.of_one_pass,
-            activations: pass.one_layer,
-            logits: 0,
-        },
-    ];
-    let all = |moment: &Fullest| moment.gradients + moment.activations + moment.logits;
-    moments.into_iter().max_by_key(all).expect("there are three")
 }
 
 /// Bytes in words.

@@ -116,7 +116,7 @@ pub(crate) fn running(recipe: &Recipe, device: Device) -> u64 {
 }
 
 /// Tokens of the cache, and bytes of each. `room`: bytes that are free when it is made, and how many of
-/// them others will take.
+/// them others will take; of a GPU that nobody has measured the least is said.
 pub(crate) fn cache_tokens(
     recipe: &Recipe,
     config: &ModelConfig,
@@ -128,7 +128,7 @@ pub(crate) fn cache_tokens(
         (_, Some((free, later))) => {
             ((free as f64 * CUDA_CACHE_SHARE) as u64).min(free.saturating_sub(later))
         }
-        (_, None) => u64::MAX,
+        (_, None) => 0,
     };
     let each = cache_bytes_per_token(recipe, config, device).max(1);
     let longest = longest_sequence(recipe);

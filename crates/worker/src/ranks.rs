@@ -15,6 +15,7 @@
 //!
 //! Nothing waits for ever ([`Deadlines`]). A rank that is lost ends rank 0's call with an error that
 //! says so; the run then ends and is resumed from its checkpoint, with as many ranks as there are.
+//! Checkpoints are written while steps go on (`saving.rs`).
 //!
 //! Not here: generators (`channel`), how processes are started (docs/scaling.md).
 
@@ -24,6 +25,7 @@ mod launch;
 mod leader;
 mod pulse;
 mod roll;
+mod saving;
 mod share;
 mod start;
 mod step;
@@ -36,4 +38,4 @@ pub use leader::RankedTrainer;
 pub use roll::{RankProcess, Roll, RollState};
 pub use share::split;
 pub(crate) use step::rank_error;
-pub use team::{Deadlines, Team};
+pub use team::{Deadlines, Team, WriteWatch};

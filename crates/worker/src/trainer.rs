@@ -29,7 +29,6 @@ use scalerl_torch::device;
 use serde_json::json;
 use tch::{TchError, Tensor};
 
-use crate::memory::{Setting, out_of_room};
 use crate::options::learner_options;
 use crate::policy::{Policy, device_error, step_error};
 use crate::ranks::rank_error;
@@ -41,8 +40,6 @@ pub struct LocalTrainer {
     weight_store: Arc<WeightStore>,
     threads: Option<usize>,
     sharing: Sharing,
-    /// Said where the device has no room.
-    holders: String,
 }
 
 /// Whose the weights are that the network computes with.
@@ -65,13 +62,10 @@ impl LocalTrainer {
         weight_store: Arc<WeightStore>,
     ) -> Result<Self, TrainerError> {
         let options = learner_options(recipe, model.device());
-        let setting = Setting::of(recipe, &model.config, model.device(), None);
-        // An adapter that does not fit the model was refused where it was made.
-        let holders = out_of_room(&setting).unwrap_or_default();
         let failed = |error: TchError| device_error(PolicyVersion(0), &error);
         let learner = Learner::new(model, options).map_err(failed)?;
         let policy = Policy::try_new(recipe, learner).map_err(failed)?;
-        Ok(Self { policy, weight_store, threads: None, sharing: Sharing::Copied, holders })
+        Ok(Self { policy, weight_store, threads: None, sharing: Sharing::Copied })
     }
 
     /// Shares the bf16 weights that the network computes with: a generator made over
@@ -96,17 +90,6 @@ impl LocalTrainer {
             Sharing::Copied | Sharing::Current => {}
         }
         Ok(())
-    }
-
-    /// A device without room says who holds it.
-    fn with_holders(&self, error: TrainerError) -> TrainerError {
-        match error {
-            TrainerError::OutOfMemory { version, reason } => {
-                let first = reason.lines().next().unwrap_or_default();
-                TrainerError::OutOfMemory { version, reason: format!("{first}; {}", self.holders) }
-            }
-            other => other,
-        }
     }
 
     fn masters_moved(&mut self) {
@@ -164,7 +147,6 @@ impl Trainer for LocalTrainer {
             device::use_threads(threads);
         }
         let taken = self.take_step(batch);
-        let taken = taken.map_err(|error| self.with_holders(error));
         let (totals, step) = taken.map_err(|error| self.policy.give_up(error))?;
         self.masters_moved();
         Ok(self.policy.report(batch, &totals, &step, started.elapsed().as_secs_f64()))
@@ -226,7 +208,12 @@ pub(crate) fn newest(folder: &Path) -> Result<PathBuf, TrainerError> {
 }
 
 pub(crate) fn storage(path: &Path, reason: String) -> TrainerError {
-    TrainerError::Storage { path: PathBuf::from(path), reason }
+    TrainerError::Storage { path: PathBuf::from(path), reason, hint: None }
+}
+
+/// The same where it is known what to do.
+fn hinted(path: &Path, reason: String, hint: &'static str) -> TrainerError {
+    TrainerError::Storage { path: PathBuf::from(path), reason, hint: Some(hint) }
 }
 
 /// What fails between ranks is not the disk's fault.
@@ -234,7 +221,7 @@ pub(crate) fn checkpoint_error(path: &Path, error: CheckpointError) -> TrainerEr
     match error {
         CheckpointError::Ranks(error) => rank_error(&error),
         CheckpointError::File(error) => file_error(path, error),
-        error => storage(path, error.to_string()),
+        error => hinted(path, error.to_string(), error.hint()),
     }
 }
 
@@ -244,7 +231,7 @@ pub(crate) fn file_error(folder: &Path, error: LoadError) -> TrainerError {
         LoadError::DiskFull { path, source } => {
             TrainerError::DiskFull { path, reason: source.to_string() }
         }
-        error => storage(folder, error.to_string()),
+        error => hinted(folder, error.to_string(), error.hint()),
     }
 }
 
@@ -270,5 +257,19 @@ mod tests {
         }
         let other = file_error(folder, LoadError::NoWeights { path: folder.into() });
         assert!(matches!(other, TrainerError::Storage { .. }), "{other:?}");
+    }
+
+    #[test]
+    fn what_to_do_about_a_checkpoint_travels_with_the_error() {
+        let path = Path::new("checkpoints/step-00000004");
+        for error in [
+            CheckpointError::OtherModel { path: path.into(), problem: "no adapter".into() },
+            CheckpointError::NotShared { path: path.into() },
+            CheckpointError::File(LoadError::NoWeights { path: path.into() }),
+        ] {
+            let expected = error.hint();
+            let TrainerError::Storage { hint, .. } = checkpoint_error(path, error) else { panic!() };
+            assert_eq!(hint, Some(expected));
+        }
     }
 }

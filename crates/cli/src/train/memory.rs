@@ -58,7 +58,7 @@ pub(crate) fn print(
     let bytes = device_bytes(device, named)?;
     let setting = Setting::of(recipe, config, asked(device, named), bytes);
     let memory = of(&setting, 0).map_err(|error| bad_model(&error))?;
-    let rank = if setting.ranks > 1 { " (the first of the trainers, the fullest)" } else { "" };
+    let rank = if setting.ranks() > 1 { " (the first of the trainers, the fullest)" } else { "" };
     let held: Vec<String> = Holder::ALL
         .iter()
         .filter(|holder| memory.of(**holder) > 0)

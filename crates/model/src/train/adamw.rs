@@ -97,8 +97,9 @@ pub struct AdamW {
     counts: Tensor,
     /// By which a device says the norm.
     mail: Mailbox,
-    /// Place of the first number among all of the model, where this is a part of it.
-    pub(crate) place: i64,
+    /// Place of each parameter's first number among all that the model trains. Parts of it have others
+    /// than [`AdamW::new`] gives them.
+    pub(crate) places: Vec<i64>,
 }
 
 impl AdamW {
@@ -115,7 +116,14 @@ impl AdamW {
         let counts = Tensor::f_zeros([count], (Kind::Float, device))?;
         let steps = (0..count).map(|index| counts.f_select(0, index)).collect::<Result<_, _>>()?;
         let mail = Mailbox::default();
-        Ok(Self { config, first: zeros()?, second: zeros()?, steps, counts, mail, place: 0 })
+        let mut end = 0;
+        let places = parameters.iter().map(|parameter| {
+            let start = end;
+            end += parameter.numel() as i64;
+            start
+        });
+        let places = places.collect();
+        Ok(Self { config, first: zeros()?, second: zeros()?, steps, counts, mail, places })
     }
 
     /// First and second moments, in the order of the parameters.
@@ -164,7 +172,8 @@ impl AdamW {
         rounded: Option<&'a [Tensor]>,
     ) -> Lists<'a> {
         let (first, second) = (&self.first[..], &self.second[..]);
-        Lists { parameters, grads, first, second, rounded, steps: &self.counts, place: self.place }
+        let (steps, places) = (&self.counts, &self.places[..]);
+        Lists { parameters, grads, first, second, rounded, steps, places }
     }
 
     fn numbers(&self, lr: f64) -> Numbers {

@@ -11,8 +11,11 @@
 //! happens to a disk afterwards. A learner restored from one goes on bit for bit on the CPU.
 //!
 //! What any number of ranks wrote, in either scheme, any number of either reads (`checkpoint/saved.rs`),
-//! and so does one process. Saving is three steps that know nothing of each other: a snapshot of what a
+//! and so does one process. Saving is three steps that know nothing of each other: a copy of what a
 //! rank has, its file, and the rename (`checkpoint/ranks.rs`).
+//!
+//! The journal leaves the sums of data files to `checkpoint.json` (`scalerl_journal`, checkpoint.rs): a
+//! resume compares each once, here.
 
 mod rank_part;
 mod ranks;
@@ -37,7 +40,9 @@ use crate::error::LoadError;
 use crate::save::replace_folder;
 use crate::tensor_file::write_tensors;
 use crate::tensor_writer::FileSum;
-pub use ranks::{RestorePlan, restore_together, save_together};
+pub use ranks::{
+    OwnFile, RestorePlan, SaverState, begin_together, each_master, restore_together,
+};
 use saved::Saved;
 
 const MANIFEST: &str = "checkpoint.json";
@@ -62,6 +67,8 @@ pub enum CheckpointError {
     /// Ranks that write what they have need one place for it.
     #[error("this rank does not find {}", path.display())]
     NotShared { path: PathBuf },
+    #[error("the checkpoint before is still being written")]
+    StillWriting,
     /// Rank 0 tells what happened elsewhere.
     #[error("trainer rank {rank}: {problem}")]
     OtherRank { rank: usize, problem: String },
@@ -82,6 +89,7 @@ impl CheckpointError {
             Self::NotShared { .. } | Self::OtherRank { .. } => {
                 "put the run's folder on storage that all trainer ranks share, under one path"
             }
+            Self::StillWriting => "save less often, or to a faster disk",
             Self::File(error) => error.hint(),
             Self::Ranks(RankError::Collective(error)) => error.hint(),
             Self::Torch(_) | Self::Ranks(_) => "check the free memory",
@@ -184,7 +192,7 @@ fn check_base(learner: &Learner, manifest: &Manifest, path: &Path) -> Result<(),
 /// A folder under another name, removed where it does not become a checkpoint.
 fn draft(folder: &Path) -> Result<TempDir, LoadError> {
     std::fs::create_dir_all(folder).map_err(LoadError::io(folder))?;
-    // As readable as any other folder: ranks may be other users' processes.
+    // As readable as any other folder; the default of a temporary one is private.
     let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     let work =
         tempfile::Builder::new().prefix(".saving-").permissions(permissions).tempdir_in(folder);

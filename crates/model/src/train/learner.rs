@@ -191,8 +191,12 @@ impl Learner {
         }
         let head = if model.config.is_head_tied { "embedding" } else { "head" };
         let head_place = model.trained_layout().iter().position(|known| known.name == head);
+        let mut optimizer = AdamW::new(&masters, options.optimizer)?;
+        if let Some(shard) = &shard {
+            optimizer.places = shard.places();
+        }
         Ok(Self {
-            optimizer: AdamW::new(&masters, options.optimizer)?,
+            optimizer,
             grads: match &shard {
                 Some(shard) => shard.gradients(&masters)?,
                 None => masters.iter().map(|_| None).collect(),

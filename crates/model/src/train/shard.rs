@@ -19,21 +19,25 @@
 mod full;
 mod home;
 mod pass;
+mod reading;
 mod row;
 mod units;
 
 use std::ops::Range;
 
-use tch::{Kind, TchError, Tensor};
+use tch::{Device, Kind, TchError, Tensor};
 
 use super::learner::{ComputeKind, Learner, LearnerOptions, StepError, StepReport};
 use super::ranks::{RankError, Ranks};
 use crate::folder::Model;
+use crate::layout::Parameter;
+use crate::unloaded::UnloadedModel;
 use scalerl_torch::collective::ProcessGroup;
 use scalerl_torch::shim;
 
 pub use full::StartError;
 pub(super) use full::residing;
+use reading::Reading;
 pub(super) use pass::Direction;
 pub(crate) use row::Row;
 pub use units::PassKind;
@@ -65,6 +69,11 @@ impl Shard {
         row.part_of(self.data.rank())
     }
 
+    /// Where this rank's numbers of each row stand among all that is trained, whoever has the others.
+    pub(super) fn places(&self) -> Vec<i64> {
+        self.rows.iter().map(|row| row.place_of(self.data.rank())).collect()
+    }
+
     /// The gradients' sums as the learner adds to them; `masters` have the form of parts.
     pub(super) fn gradients(&self, masters: &[Tensor]) -> Result<Vec<Option<Tensor>>, TchError> {
         let Some(whole) = &self.whole else {
@@ -85,70 +94,107 @@ impl Shard {
     }
 }
 
-/// Whether the weights that are trained are what the network computes with.
-fn is_wide(options: &LearnerOptions, has_adapter: bool) -> bool {
-    // An adapter's matrices are float32 whatever the base computes in.
-    options.compute == ComputeKind::Float32 || has_adapter
+/// The kind in which a network computes.
+fn computed_in(options: &LearnerOptions) -> Kind {
+    match options.compute {
+        ComputeKind::Float32 => Kind::Float,
+        ComputeKind::BFloat16 => Kind::BFloat16,
+    }
 }
 
-/// All that a model trains on every rank, its masters in parts: the model over the shared row, the own
-/// part, and the rest. Whatever ranks were given, rank 0's weights are broadcast.
-fn share_trained(
-    model: &Model,
-    options: &LearnerOptions,
-    data: ProcessGroup,
-) -> Result<(Vec<Tensor>, Tensor, Shard), RankError> {
-    let layout = model.trained_layout();
-    let row = Row::new(layout, 0..layout.len(), data.size());
-    let device = model.device();
-    let is_wide = is_wide(options, model.adapter.is_some());
-    let kind = if is_wide { Kind::Float } else { Kind::BFloat16 };
-    let weights = Tensor::f_zeros([row.whole()], (kind, device))?;
-    let own = row.part_of(data.rank());
-    let master = if is_wide {
-        // One memory for both: the optimizer writes where the network reads.
-        weights.f_narrow(0, own.start, row.part)?
-    } else {
-        Tensor::f_zeros([row.part], (Kind::Float, device))?
-    };
-    let stretches = row.stretches(&own);
-    for (index, (parameter, view)) in model.trained().iter().zip(row.views(&weights)?).enumerate() {
-        // Contiguous by construction, whoever made the model.
-        let flat = parameter.f_detach()?.f_contiguous()?.f_view(-1)?;
-        data.broadcast(&[&flat], 0)?;
-        view.f_view(-1)?.f_copy_(&flat)?;
-        for part in stretches.iter().filter(|part| part.parameter == index) {
-            let source = flat.f_narrow(0, part.from, part.length)?;
-            master.f_narrow(0, part.at, part.length)?.f_copy_(&source)?;
+/// The row of all that is trained, whole on every rank, and the own part of its masters.
+struct Shared {
+    row: Row,
+    weights: Tensor,
+    master: Tensor,
+}
+
+impl Shared {
+    /// Takes what `next` gives one after the other: a parameter in float32, the same on all ranks. `kind`
+    /// is what the network computes in.
+    fn of(
+        layout: &[Parameter],
+        (kind, device): (Kind, Device),
+        data: &ProcessGroup,
+        mut next: impl FnMut(usize) -> Result<Tensor, StartError>,
+    ) -> Result<Self, StartError> {
+        let row = Row::new(layout, 0..layout.len(), data.size());
+        let weights = Tensor::f_zeros([row.whole()], (kind, device))?;
+        let own = row.part_of(data.rank());
+        let master = if kind == Kind::Float {
+            // One memory for both: the optimizer writes where the network reads.
+            weights.f_narrow(0, own.start, row.part)?
+        } else {
+            Tensor::f_zeros([row.part], (Kind::Float, device))?
+        };
+        let stretches = row.stretches(&own);
+        for (index, view) in row.views(&weights)?.into_iter().enumerate() {
+            let flat = next(index)?.f_view(-1)?;
+            view.f_view(-1)?.f_copy_(&flat)?;
+            for part in stretches.iter().filter(|part| part.parameter == index) {
+                let source = flat.f_narrow(0, part.from, part.length)?;
+                master.f_narrow(0, part.at, part.length)?.f_copy_(&source)?;
+            }
         }
+        Ok(Self { row, weights, master: master.f_detach()? })
     }
-    let gradients = Tensor::f_zeros([row.whole()], (Kind::Float, device))?;
-    let (parameters, master) = (row.views(&weights)?, master.f_detach()?);
-    let whole = Some(Whole { weights, gradients });
-    Ok((parameters, master, Shard { data, rows: vec![row], whole }))
+
+    /// What an adapter trains: rank 0's numbers on every rank.
+    fn of_adapter(model: &Model, data: &ProcessGroup) -> Result<Self, StartError> {
+        // Float32 whatever the base computes in.
+        Self::of(model.trained_layout(), (Kind::Float, model.device()), data, |index| {
+            // Contiguous by construction, whoever made the model.
+            let own = model.trained()[index].f_detach()?.f_contiguous()?;
+            data.broadcast(&[&own], 0).map_err(RankError::from)?;
+            Ok(own)
+        })
+    }
+
+    /// The network's parameters, which are views of the row.
+    fn parameters(&self) -> Result<Vec<Tensor>, TchError> {
+        self.row.views(&self.weights)
+    }
+
+    /// With room for gradients: last, when nothing that was read is held any more.
+    fn into_shard(self, data: ProcessGroup) -> Result<(Tensor, Shard), TchError> {
+        let Self { row, weights, master } = self;
+        let gradients = Tensor::f_zeros([row.whole()], (Kind::Float, weights.device()))?;
+        let whole = Some(Whole { weights, gradients });
+        Ok((master, Shard { data, rows: vec![row], whole }))
+    }
 }
 
 impl Learner {
-    /// Takes a model as [`Learner::new`] does, the same on every rank; the optimizer's memory is shared
-    /// out. `data` is what gradients and weights will travel in.
-    #[expect(clippy::needless_pass_by_value, reason = "the weights live on in the shard alone")]
+    /// Shares out the optimizer's memory alone. Rank 0 reads the model, a weight at a time, and no rank
+    /// holds one in float32 for longer than it takes to hand it on; the others need its config alone.
+    /// `data` is what gradients and weights will travel in.
     pub fn sharded(
-        model: Model,
+        unloaded: UnloadedModel,
         options: LearnerOptions,
         data: ProcessGroup,
-    ) -> Result<Self, RankError> {
+    ) -> Result<Self, StartError> {
         let _guard = tch::no_grad_guard();
-        if model.adapter.is_some() {
-            for parameter in &model.parameters {
-                data.broadcast(&[&parameter.f_detach()?], 0)?;
-            }
-        }
-        let (parameters, master, shard) = share_trained(&model, &options, data)?;
-        let model = model.with_trained(parameters)?;
-        let start = shard.own_part(&shard.rows[0]).start;
-        let mut learner = Self::over(model, vec![master], (Some(shard), None), options)?;
-        learner.optimizer.place = start;
-        Ok(learner)
+        let kind = computed_in(&options);
+        let (model, shared) = if unloaded.adapter.is_some() {
+            let mut reading = Reading::of(unloaded, kind);
+            let places = 0..reading.model().layout.len();
+            let base = places.map(|index| reading.on_every_rank(index, &data));
+            let base = base.collect::<Result<_, _>>()?;
+            let UnloadedModel { config, folder, adapter, .. } = reading.end(data.rank())?;
+            let adapter = adapter.expect("looked for");
+            let model = Model::over(config, base, folder)?.adapted(adapter)?;
+            let shared = Shared::of_adapter(&model, &data)?;
+            (model.with_trained(shared.parameters()?)?, shared)
+        } else {
+            let mut reading = Reading::of(unloaded, Kind::Float);
+            let (layout, device) = (reading.model().layout.clone(), reading.model().device);
+            let next = |index| reading.on_every_rank(index, &data);
+            let shared = Shared::of(&layout, (kind, device), &data, next)?;
+            let UnloadedModel { config, folder, .. } = reading.end(data.rank())?;
+            (Model::over(config, shared.parameters()?, folder)?, shared)
+        };
+        let (master, shard) = shared.into_shard(data)?;
+        Ok(Self::over(model, vec![master], (Some(shard), None), options)?)
     }
 
     /// Takes one step with the gradients of all ranks. Every rank calls it, with or without

@@ -171,7 +171,7 @@ impl Store {
     }
 
     /// Another connection to the same server, for calls that may not come back.
-    pub(super) fn another(&self) -> Result<Self, CollectiveError> {
+    pub fn another(&self) -> Result<Self, CollectiveError> {
         let mut store = Self::open(self.dialled, -1, self.timeout)?;
         (store.server, store.own) = (self.server, self.own);
         Ok(store)

@@ -133,7 +133,6 @@ fn step_name(grads: Kind, moments: Kind) -> &'static str {
 /// One table a kind of gradient; tensors without numbers are in none.
 fn tables(lists: &Lists, grads: &[Tensor]) -> Vec<Table> {
     let mut tables: Vec<Table> = Vec::new();
-    let mut place = lists.place;
     for (index, grad) in grads.iter().enumerate() {
         let (kind, length) = (grad.kind(), grad.numel() as i64);
         let words = row(lists, index, grad);
@@ -145,10 +144,9 @@ fn tables(lists: &Lists, grads: &[Tensor]) -> Vec<Table> {
             });
             let table = &mut tables[at];
             table.words.extend(words);
-            table.words.extend([place, length, table.blocks]);
+            table.words.extend([lists.places[index], length, table.blocks]);
             table.blocks += (length + PORTION - 1) / PORTION;
         }
-        place += length;
     }
     tables
 }

@@ -1,9 +1,11 @@
 //! Whether a run fits a device, the largest micro-batch that does, and what to change where it does not.
 
 use scalerl_model::error::LoadError;
-use scalerl_recipe::{Adapter, Compute, GeneratorChoice, Gradients, Moments, Recipe, WeightSets};
+use scalerl_recipe::{
+    Adapter, Compute, GeneratorChoice, Gradients, Moments, Recipe, Sharding, WeightSets,
+};
 
-use super::{GeneratorPlace, RankMemory, Setting, of, said, usable};
+use super::{RankMemory, Setting, of, said, usable};
 
 /// One key of the recipe, and the memory of the first rank with it and all changes before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +27,18 @@ pub struct Fit {
     /// What makes it fit, in the order in which it costs least; without an end that fits, all of it.
     /// Empty where it fits as it is.
     pub changes: Vec<Change>,
+    /// What makes it fit on more devices, all of it together, where it does not fit these as it is.
+    pub on_more: Option<OnMore>,
+}
+
+/// More trainers, each with a device, and everything shared out among them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OnMore {
+    pub trainers: u32,
+    /// As `--set` takes them.
+    pub sets: Vec<String>,
+    /// Of the fullest rank.
+    pub total: u64,
 }
 
 impl Fit {
@@ -40,14 +54,17 @@ impl Fit {
 
 /// The largest micro-batch that is looked for.
 const MOST_TOKENS: u64 = 1 << 20;
+/// The most trainers that are proposed.
+const MOST_TRAINERS: u32 = 1024;
 
 /// Asks whether the first rank, the fullest, fits a device of `device_bytes`.
 pub fn fit(setting: &Setting, device_bytes: u64) -> Result<Fit, LoadError> {
     let setting = Setting { device_bytes: Some(device_bytes), ..setting.clone() };
     let (memory, usable) = (of(&setting, 0)?, usable(device_bytes));
     let largest_micro_batch = largest_micro_batch(&setting, usable)?;
-    let mut changes = Vec::new();
+    let (mut changes, mut on_more) = (Vec::new(), None);
     if memory.total() > usable {
+        on_more = more_trainers(&setting, usable)?;
         let mut recipe = setting.recipe.clone();
         let mut best = memory.total();
         for change in CHANGES {
@@ -68,10 +85,11 @@ pub fn fit(setting: &Setting, device_bytes: u64) -> Result<Fit, LoadError> {
             }
         }
     }
-    Ok(Fit { memory, usable, largest_micro_batch, changes })
+    Ok(Fit { memory, usable, largest_micro_batch, changes, on_more })
 }
 
-/// What an error of a device without room adds: who holds most, and what would hold less.
+/// What an error of a device without room adds: who holds most, and what would hold less when the run
+/// goes on. An adapter would be another run.
 pub fn out_of_room(setting: &Setting) -> Result<String, LoadError> {
     let memory = of(setting, 0)?;
     let largest = memory.largest(4);
@@ -80,7 +98,7 @@ pub fn out_of_room(setting: &Setting) -> Result<String, LoadError> {
         .map(|(holder, bytes)| format!("{} {}", holder.name(), said(*bytes)))
         .collect();
     let mut remedies = Vec::new();
-    for change in CHANGES {
+    for change in &CHANGES[..KEPT_ON_RESUME] {
         let mut recipe = setting.recipe.clone();
         let Some(set) = change(&mut recipe, setting) else { continue };
         let Ok(changed) = of(&Setting { recipe: &recipe, ..setting.clone() }, 0) else { continue };
@@ -114,13 +132,47 @@ fn largest_micro_batch(setting: &Setting, usable: u64) -> Result<Option<u64>, Lo
     Ok(Some(least))
 }
 
+/// The least number of trainers, doubled from what there are, whose first fits with everything in parts.
+fn more_trainers(setting: &Setting, usable: u64) -> Result<Option<OnMore>, LoadError> {
+    let mut recipe = setting.recipe.clone();
+    let mut sets = vec!["cluster.sharding=full".to_owned()];
+    recipe.cluster.sharding = Sharding::Full;
+    if !recipe.model.activation_checkpointing {
+        recipe.model.activation_checkpointing = true;
+        sets.push("model.activation_checkpointing=true".to_owned());
+    }
+    // What goes with one trainer alone.
+    if recipe.pipeline.weights == WeightSets::Shared {
+        recipe.pipeline.weights = WeightSets::Copied;
+        sets.push("pipeline.weights=copied".to_owned());
+    }
+    if recipe.optimizer.gradients == Gradients::Bf16 {
+        recipe.optimizer.gradients = Gradients::Float32;
+        sets.push("optimizer.gradients=float32".to_owned());
+    }
+    let mut trainers = u32::try_from(setting.ranks()).unwrap_or(MOST_TRAINERS).max(1) * 2;
+    while trainers <= MOST_TRAINERS {
+        recipe.cluster.trainers = trainers;
+        let total = of(&Setting { recipe: &recipe, ..setting.clone() }, 0)?.total();
+        if total <= usable {
+            sets.insert(0, format!("cluster.trainers={trainers}"));
+            return Ok(Some(OnMore { trainers, sets, total }));
+        }
+        trainers *= 2;
+    }
+    Ok(None)
+}
+
 type Try = fn(&mut Recipe, &Setting) -> Option<String>;
 
+/// Of the changes below, the first that a resumed run may make.
+const KEPT_ON_RESUME: usize = 6;
+
 /// From what costs nothing to what changes the run.
-const CHANGES: [Try; 6] = [
+const CHANGES: [Try; 7] = [
     |recipe, setting| {
-        let can_share = setting.ranks == 1
-            && setting.generator == GeneratorPlace::Beside
+        let can_share = setting.ranks() == 1
+            && setting.has_generator_beside()
             && recipe.pipeline.generator == GeneratorChoice::Local
             && recipe.model.compute != Compute::F32
             && !recipe.shares_weights();
@@ -131,6 +183,14 @@ const CHANGES: [Try; 6] = [
         let is_new = !recipe.model.activation_checkpointing;
         recipe.model.activation_checkpointing = true;
         is_new.then(|| "model.activation_checkpointing=true".to_owned())
+    },
+    |recipe, setting| {
+        // Layers in parts are computed again.
+        let is_new = setting.ranks() > 1
+            && recipe.cluster.sharding != Sharding::Full
+            && recipe.model.activation_checkpointing;
+        recipe.cluster.sharding = Sharding::Full;
+        is_new.then(|| "cluster.sharding=full".to_owned())
     },
     |recipe, _| {
         let least = u32::try_from(recipe.longest_sequence()).ok()?;
@@ -144,7 +204,7 @@ const CHANGES: [Try; 6] = [
         is_new.then(|| "optimizer.moments=bf16".to_owned())
     },
     |recipe, setting| {
-        let is_new = recipe.optimizer.gradients != Gradients::Bf16 && setting.ranks == 1;
+        let is_new = recipe.optimizer.gradients != Gradients::Bf16 && setting.ranks() == 1;
         recipe.optimizer.gradients = Gradients::Bf16;
         is_new.then(|| "optimizer.gradients=bf16".to_owned())
     },

@@ -6,14 +6,14 @@ use std::path::Path;
 use scalerl_model::bench::Shape;
 use scalerl_model::config::ModelConfig;
 use scalerl_model::error::LoadError;
-use scalerl_recipe::{Moments, Recipe};
+use scalerl_recipe::{Moments, Recipe, Sharding};
 use serde_json::json;
 use tch::Device;
 
-use super::{GeneratorPlace, Holder, Scheme, Setting, of, usable};
+use super::{Holder, Setting, of, usable};
 
 /// GPUs of a run, and bytes of one, as their makers count them.
-const CLUSTERS: [u64; 3] = [8, 64, 256];
+const CLUSTERS: [u32; 3] = [8, 64, 256];
 const DEVICES: [(&str, u64); 2] = [("80 GB", 80_000_000_000), ("141 GB", 141_000_000_000)];
 
 /// The paper's dense model.
@@ -43,8 +43,10 @@ pub fn scout() -> Result<ModelConfig, LoadError> {
 }
 
 /// The recipe of the paper with one of its longest sequences at a time, recomputed by layer.
-fn recipe(moments: Moments) -> Recipe {
+fn recipe(ranks: u32, sharding: Sharding, moments: Moments) -> Recipe {
     let mut recipe = Recipe::default();
+    (recipe.cluster.trainers, recipe.cluster.generators) = (ranks, 1);
+    recipe.cluster.sharding = sharding;
     recipe.model.activation_checkpointing = true;
     recipe.sampling.max_prompt_tokens = 2048;
     recipe.sampling.max_thinking_tokens = 12288;
@@ -62,20 +64,12 @@ pub fn markdown() -> Result<String, LoadError> {
     );
     for (name, config) in [("8B", eight_billion()?), ("Scout shape", scout()?)] {
         for ranks in CLUSTERS {
-            for (scheme, how) in
-                [(Scheme::Optimizer, "optimizer"), (Scheme::Everything, "everything")]
+            for (sharding, how) in
+                [(Sharding::Optimizer, "optimizer"), (Sharding::Full, "everything")]
             {
                 for (moments, kept) in [(Moments::Float32, "float32"), (Moments::Bf16, "bf16")] {
-                    let recipe = recipe(moments);
-                    let setting = Setting {
-                        recipe: &recipe,
-                        config: &config,
-                        device: Device::Cuda(0),
-                        device_bytes: None,
-                        ranks,
-                        scheme,
-                        generator: GeneratorPlace::Elsewhere,
-                    };
+                    let recipe = recipe(ranks, sharding.clone(), moments);
+                    let setting = Setting::of(&recipe, &config, Device::Cuda(0), None);
                     // Not the first rank: what is published is the same in both schemes.
                     let memory = of(&setting, 1)?;
                     let gib = |bytes: u64| format!("{:.1}", bytes as f64 / (1_u64 << 30) as f64);

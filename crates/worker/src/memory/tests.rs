@@ -1,8 +1,8 @@
-//! The accounting against what a run on the CPU really allocates, and against its own rules.
+//! The accounting against its own rules, and what is said of it. What tensors really take: tests/memory.rs.
 
 use proptest::prelude::*;
 use scalerl_model::bench::Shape;
-use scalerl_recipe::{Adapter, Gradients, Moments, Recipe, WeightSets};
+use scalerl_recipe::{Adapter, Gradients, Moments, Recipe, Sharding, WeightSets};
 
 use super::*;
 
@@ -62,6 +62,111 @@ fn a_model_that_nothing_helps_is_said_not_to_fit() {
     assert_eq!(fit.largest_micro_batch, None);
 }
 
+/// An 8B on eight GPUs, everything shared out among its trainers.
+fn in_parts() -> Recipe {
+    let mut recipe = Recipe::default();
+    recipe.sampling.max_thinking_tokens = 12288;
+    recipe.sampling.max_answer_tokens = 2048;
+    recipe.pipeline.micro_batch_tokens = 16384;
+    recipe.model.activation_checkpointing = true;
+    (recipe.cluster.trainers, recipe.cluster.generators) = (8, 8);
+    recipe.cluster.sharding = Sharding::Full;
+    recipe
+}
+
+const A100: u64 = 80_000_000_000;
+
+#[test]
+fn eight_trainers_with_everything_in_parts_fit_what_the_guide_says_they_fit() {
+    let config = table::eight_billion().unwrap();
+    let mut recipe = in_parts();
+    assert!(fit(&setting(&recipe, &config), A100).unwrap().fits());
+    recipe.cluster.sharding = Sharding::Optimizer;
+    let found = fit(&setting(&recipe, &config), A100).unwrap();
+    let sets: Vec<&str> = found.changes.iter().map(|change| change.set.as_str()).collect();
+    assert!(!found.fits() && found.can_fit() && sets == ["cluster.sharding=full"], "{found:?}");
+    // One trainer has nobody to share with.
+    recipe.cluster.sharding = Sharding::Full;
+    recipe.cluster.trainers = 1;
+    assert!(!fit(&setting(&recipe, &config), A100).unwrap().fits());
+}
+
+#[test]
+fn copies_of_weights_in_parts_are_the_hosts_and_a_generator_has_its_own_base() {
+    let config = table::eight_billion().unwrap();
+    let whole = 2 * config.parameter_count() as u64;
+    let mut recipe = in_parts();
+    recipe.cluster.generators = 0;
+    let first = of(&setting(&recipe, &config), 0).unwrap();
+    assert_eq!(first.of(Holder::Published), 0);
+    assert_eq!(host(&setting(&recipe, &config)).unwrap().published, 2 * whole);
+    assert!(first.of(Holder::Generator) >= whole);
+    let other = of(&setting(&recipe, &config), 1).unwrap();
+    assert_eq!(first.total_without_generator(), other.total());
+    // An adapter's own numbers are whole on every rank, and its base is in parts.
+    recipe.adapter = Adapter::Lora { rank: 32, alpha: 32.0, layers: Vec::new() };
+    let first = of(&setting(&recipe, &config), 0).unwrap();
+    assert!(first.of(Holder::Generator) >= whole, "{first:?}");
+    assert_eq!(host(&setting(&recipe, &config)).unwrap().published, 0);
+    assert!(first.of(Holder::Published) > 0);
+    // Beside a whole base it holds its adapter alone.
+    recipe.cluster.sharding = Sharding::Optimizer;
+    assert!(of(&setting(&recipe, &config), 0).unwrap().of(Holder::Generator) < whole);
+}
+
+#[test]
+fn what_one_device_cannot_hold_is_said_to_fit_on_more() {
+    let config = table::eight_billion().unwrap();
+    let mut recipe = in_parts();
+    (recipe.cluster.trainers, recipe.cluster.generators) = (1, 0);
+    recipe.cluster.sharding = Sharding::Optimizer;
+    recipe.pipeline.weights = WeightSets::Shared;
+    let found = fit(&setting(&recipe, &config), A100).unwrap();
+    let more = found.on_more.unwrap();
+    assert_eq!(more.sets[0], format!("cluster.trainers={}", more.trainers));
+    assert!(more.sets.contains(&"pipeline.weights=copied".to_owned()), "{more:?}");
+    recipe.pipeline.weights = WeightSets::Copied;
+    (recipe.cluster.trainers, recipe.cluster.sharding) = (more.trainers, Sharding::Full);
+    let as_said = of(&setting(&recipe, &config), 0).unwrap().total();
+    assert_eq!(as_said, more.total);
+}
+
+#[test]
+fn a_generator_on_a_device_of_its_own_takes_nothing_of_the_trainers() {
+    let config = table::eight_billion().unwrap();
+    let recipe = Recipe::default();
+    let beside = setting(&recipe, &config);
+    assert_eq!(of_generator_apart(&beside).unwrap(), None);
+    let apart = setting(&recipe, &config).with_generator_on(Device::Cuda(1));
+    let trainer = of(&apart, 0).unwrap();
+    assert_eq!(trainer.total(), of(&beside, 0).unwrap().total_without_generator());
+    let generator = of_generator_apart(&apart).unwrap().unwrap();
+    assert!(generator.of(Holder::Generator) >= 2 * config.parameter_count() as u64);
+    assert!(generator.cache_tokens > 0 && generator.total() <= usable(H200));
+}
+
+#[test]
+fn an_error_without_room_names_no_holder_larger_than_the_device_and_what_a_resume_may_change() {
+    let config = table::eight_billion().unwrap();
+    let mut recipe = Recipe::default();
+    for device_bytes in [Some(H200), None] {
+        let setting = Setting::of(&recipe, &config, Device::Cuda(0), device_bytes);
+        for (holder, bytes) in of(&setting, 0).unwrap().largest(4) {
+            assert!(bytes < H200, "{} {bytes}", holder.name());
+        }
+        let said = out_of_room(&setting).unwrap();
+        assert!(!said.contains("TiB") && !said.contains("adapter"), "{said}");
+        for key in ["pipeline.weights=shared", "optimizer.moments=bf16", "optimizer.gradients=bf16"]
+        {
+            assert!(said.contains(key), "{said}");
+        }
+    }
+    recipe.cluster.trainers = 8;
+    recipe.model.activation_checkpointing = true;
+    let said = out_of_room(&setting(&recipe, &config)).unwrap();
+    assert!(said.contains("cluster.sharding=full"), "{said}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
@@ -87,10 +192,12 @@ proptest! {
             change(&mut less);
             prop_assert!(total(&less, &config) <= all);
         }
-        for scheme in [Scheme::Optimizer, Scheme::Everything] {
+        for sharding in [Sharding::Optimizer, Sharding::Full] {
             let of_ranks = |ranks| {
-                let setting = Setting { ranks, scheme, generator: GeneratorPlace::Elsewhere, ..setting(&recipe, &config) };
-                of(&setting, 1).unwrap().total()
+                let mut recipe = recipe.clone();
+                (recipe.cluster.trainers, recipe.cluster.sharding) = (ranks, sharding.clone());
+                recipe.model.activation_checkpointing = true;
+                of(&setting(&recipe, &config), 1).unwrap().total()
             };
             prop_assert!(of_ranks(64) <= of_ranks(8) && of_ranks(8) <= of_ranks(2));
         }

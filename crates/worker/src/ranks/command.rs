@@ -21,7 +21,6 @@ pub(super) enum Command {
     },
     Save,
     Restore,
-    GatherMasters,
     ShowWeights,
     End,
 }
@@ -37,7 +36,6 @@ pub(super) enum Order<'a> {
     },
     Save,
     Restore,
-    GatherMasters,
     /// Weights in parts, unit by unit.
     ShowWeights,
     End,
@@ -93,7 +91,6 @@ pub(super) fn give(ranks: &Ranks, order: Order<'_>) -> Result<(), CommandError> 
         }
         Order::Save => (2, 0),
         Order::Restore => (3, 0),
-        Order::GatherMasters => (4, 0),
         Order::End => (5, 0),
         Order::ShowWeights => (6, 0),
     };
@@ -131,7 +128,6 @@ pub(super) fn take(ranks: &Ranks) -> Result<Command, CommandError> {
         }
         2 => Command::Save,
         3 => Command::Restore,
-        4 => Command::GatherMasters,
         5 => Command::End,
         6 => Command::ShowWeights,
         code => return Err(CommandError::Unknown { code }),

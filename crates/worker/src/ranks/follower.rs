@@ -1,6 +1,6 @@
 //! Ranks other than 0: they do what rank 0 says until it says that the run is over.
 
-use scalerl_model::train::checkpoint::{restore_together, save_together};
+use scalerl_model::train::checkpoint::restore_together;
 use scalerl_model::train::{RankError, StartError};
 use scalerl_model::unloaded::UnloadedModel;
 use scalerl_recipe::Recipe;
@@ -8,6 +8,7 @@ use scalerl_rollout::{PolicyVersion, TrainerError};
 use thiserror::Error;
 
 use super::command::{Command, CommandError, take};
+use super::saving::Writer;
 use super::start::learner;
 use super::step::step_together;
 use super::team::Team;
@@ -50,6 +51,7 @@ pub fn follow(
     assert!(team.rank() > 0, "rank 0 leads");
     let learner = learner(recipe, model.into(), team.take_data())?;
     let mut policy = Policy::try_new(recipe, learner).map_err(RankError::from)?;
+    let mut writer = Writer::of(&team);
     loop {
         team.ranks.control.set_timeout(team.deadlines.silence);
         let command = take(&team.ranks)?;
@@ -65,13 +67,13 @@ pub fn follow(
                 }
             }
             // What all have agreed has failed is rank 0's to tell.
-            Command::Save => drop(save_together(&policy.learner, ranks, None)?),
+            Command::Save => writer.begin(&policy.learner, &team)?,
             Command::Restore => drop(restore_together(&mut policy.learner, ranks, None)?),
             Command::ShowWeights => policy.learner.each_unit(|_, _| Ok::<(), RankError>(()))?,
-            Command::GatherMasters => {
-                let _ = policy.learner.gather_masters(ranks)?;
+            Command::End => {
+                writer.end(team.deadlines.operation);
+                return Ok(policy.version());
             }
-            Command::End => return Ok(policy.version()),
         }
     }
 }

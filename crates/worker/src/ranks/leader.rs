@@ -5,19 +5,18 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use scalerl_model::folder::Model;
-use scalerl_model::train::checkpoint::{
-    CheckpointError, RestorePlan, restore_together, save_together,
-};
+use scalerl_model::train::checkpoint::{CheckpointError, RestorePlan, restore_together};
 use scalerl_model::train::{RankError, StartError};
 use scalerl_model::unloaded::UnloadedModel;
 use scalerl_recipe::Recipe;
-use scalerl_rollout::{PolicyVersion, StepReport, TrainBatch, Trainer, TrainerError, WeightHandle};
-use serde_json::json;
-use tch::Tensor;
+use scalerl_rollout::{
+    PolicyVersion, StepReport, TrainBatch, Trainer, TrainerError, WeightHandle, Writing,
+};
 
 use super::command::Order;
 use super::pulse::{Pulse, Watched};
 use super::roll::Roll;
+use super::saving::Saver;
 use super::share::split;
 use super::start::learner;
 use super::step::{rank_error, step_together};
@@ -34,6 +33,7 @@ pub struct RankedTrainer {
     policy: Policy,
     pulse: Pulse,
     roll: Arc<Roll>,
+    saver: Saver,
     weight_store: Arc<WeightStore>,
 }
 
@@ -51,8 +51,8 @@ impl RankedTrainer {
         let learner = learner.map_err(start_error)?;
         let policy = Policy::try_new(recipe, learner);
         let policy = policy.map_err(|error| device_error(PolicyVersion(0), &error))?;
-        let roll = team.roll.clone();
-        Ok(Self { policy, pulse: Pulse::start(team), roll, weight_store })
+        let (roll, saver) = (team.roll.clone(), Saver::of(&team));
+        Ok(Self { policy, pulse: Pulse::start(team), roll, saver, weight_store })
     }
 
     /// The policy as it is now.
@@ -88,15 +88,6 @@ impl RankedTrainer {
     /// Why the team can do nothing more, where it cannot.
     pub fn lost(&self) -> Option<String> {
         self.pulse.team().lost.clone()
-    }
-
-    /// The float32 weights on the CPU, for a finished model's folder.
-    pub fn gather_masters(&mut self) -> Result<Vec<Tensor>, TrainerError> {
-        let Self { policy, pulse, .. } = self;
-        together(pulse, Order::GatherMasters, |watched| {
-            let gathered = policy.learner.gather_masters(&watched.team.ranks);
-            gathered.map_err(|error| rank_error(&error))
-        })
     }
 }
 
@@ -150,17 +141,20 @@ impl Trainer for RankedTrainer {
     }
 
     fn save(&mut self, folder: &Path) -> Result<(), TrainerError> {
-        let Self { policy, pulse, .. } = self;
-        together(pulse, Order::Save, |watched| {
-            let notes = json!({"trainer": "ranks", "ranks": watched.team.size()});
-            let saved = save_together(&policy.learner, &watched.team.ranks, Some((&notes, folder)));
-            let saved = saved.map_err(|error| rank_error(&error))?;
-            saved.map(drop).map_err(|error| checkpoint_error(folder, error))
+        self.snapshot(folder)?.finish()
+    }
+
+    fn snapshot(&mut self, folder: &Path) -> Result<Writing, TrainerError> {
+        let Self { policy, pulse, saver, .. } = self;
+        let begun = together(pulse, Order::Save, |watched| {
+            saver.begin(&policy.learner, &watched.team, folder)
         })?;
-        if !policy.is_in_parts() {
-            return policy.save_model(folder);
+        let is_adapter = policy.learner.model.adapter.is_some();
+        if is_adapter {
+            // Small, whole on every rank, and not in the checkpoint's own form.
+            policy.save_model(folder)?;
         }
-        together(pulse, Order::ShowWeights, |_| policy.save_model(folder))
+        Ok(begun.writing(&policy.learner, folder))
     }
 
     fn restore(&mut self, folder: &Path) -> Result<PolicyVersion, TrainerError> {

@@ -45,7 +45,14 @@ pub struct Team {
     pub(super) roll: Arc<Roll>,
     /// Rank 0 serves it; NCCL looks into it whenever it opens a connection.
     store: Store,
+    /// What is only this start's.
+    prefix: String,
+    /// Called before each tensor that is written into a checkpoint.
+    pub(super) write_watch: WriteWatch,
 }
+
+/// Looks on while a checkpoint's file is written, on the thread that writes.
+pub type WriteWatch = Arc<dyn Fn() + Send + Sync>;
 
 impl Team {
     /// Meets the other ranks; gradients will be on `device`.
@@ -63,7 +70,8 @@ impl Team {
             Store::connect(address, port, token, deadlines.meeting)?
         };
         let place = (launch.rank, launch.world);
-        let name = |what: &str| format!("scalerl/trainer/{}/{what}", launch.attempt);
+        let prefix = format!("scalerl/trainer/{}", launch.attempt);
+        let name = |what: &str| format!("{prefix}/{what}");
         let form = |what: &str, transport| {
             ProcessGroup::form(&store, &name(what), place, transport, deadlines.meeting)
         };
@@ -82,7 +90,21 @@ impl Team {
                 reason: error.to_string(),
             },
         })?));
-        Ok(Self { ranks, data: Some(data), deadlines, roll, store })
+        let write_watch: WriteWatch = Arc::new(|| ());
+        Ok(Self { ranks, data: Some(data), deadlines, roll, store, prefix, write_watch })
+    }
+
+    /// Has `watch` called before each tensor that this rank writes into a checkpoint: for tests that need a
+    /// slow disk.
+    #[must_use]
+    pub fn with_write_watch(mut self, watch: WriteWatch) -> Self {
+        self.write_watch = watch;
+        self
+    }
+
+    /// A name in the store that only this start of the job has.
+    pub(super) fn key(&self, what: &str) -> String {
+        format!("{}/{what}", self.prefix)
     }
 
     /// The group of the learner's own tensors: for one learner.

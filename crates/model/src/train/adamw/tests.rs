@@ -82,7 +82,7 @@ proptest! {
         let config = AdamWConfig { moments: KeptIn::BFloat16, seed, max_gradient_norm: 0.0, ..AdamWConfig::default() };
         let list = [Tensor::zeros([g.len() as i64], (Kind::Float, Device::Cpu))];
         let mut optimizer = AdamW::new(&list, config).unwrap();
-        optimizer.place = place;
+        optimizer.places = vec![place];
         let _ = optimizer.step(&list, &[Tensor::from_slice(&g)], None, 0.1).unwrap();
         let got = Vec::<f32>::try_from(optimizer.first[0].to_kind(Kind::Float)).unwrap();
         for (i, (got, g)) in got.iter().zip(&g).enumerate() {

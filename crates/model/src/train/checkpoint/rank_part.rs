@@ -10,7 +10,7 @@
 
 use std::path::Path;
 
-use tch::{TchError, Tensor};
+use tch::{Device, TchError, Tensor};
 
 use super::{SECTIONS, STEPS};
 use crate::error::LoadError;
@@ -22,7 +22,8 @@ pub(super) fn file_name(rank: usize, size: usize) -> String {
     format!("learner-{:05}-of-{size:05}.safetensors", rank + 1)
 }
 
-/// What is to be written. The tensors are the learner's own: a step in between would be in them.
+/// What is to be written. Before [`RankPart::copied`] the tensors are the learner's own: a step in between
+/// would be in them.
 pub(super) struct RankPart {
     tensors: Vec<(String, Tensor)>,
 }
@@ -47,15 +48,35 @@ impl RankPart {
         Ok(Self { tensors })
     }
 
-    /// Writes the file and waits until it is on the disk.
-    pub(super) fn write(&self, path: &Path) -> Result<FileSum, LoadError> {
+    /// Bytes that a copy takes.
+    pub(super) fn bytes(&self) -> u64 {
+        let size = |tensor: &Tensor| tensor.numel() * tensor.kind().elt_size_in_bytes();
+        self.tensors.iter().map(|(_, tensor)| size(tensor) as u64).sum()
+    }
+
+    /// The same numbers in memory of their own, on the host.
+    pub(super) fn copied(self) -> Result<Self, TchError> {
+        let copied = |(name, tensor): (String, Tensor)| {
+            let is_here = tensor.device() == Device::Cpu;
+            let copy =
+                if is_here { tensor.f_detach_copy() } else { tensor.f_to_device(Device::Cpu) };
+            copy.map(|copy| (name, copy))
+        };
+        Ok(Self { tensors: self.tensors.into_iter().map(copied).collect::<Result<_, _>>()? })
+    }
+
+    /// Writes the file and waits until it is on the disk. `watch` is called before each tensor.
+    pub(super) fn write(&self, path: &Path, watch: &dyn Fn()) -> Result<FileSum, LoadError> {
         let entry = |(name, tensor): &(String, Tensor)| Entry {
             name: name.clone(),
             kind: tensor.kind(),
             shape: tensor.size(),
         };
         let mut writer = TensorWriter::create(path, self.tensors.iter().map(entry).collect())?;
-        self.tensors.iter().try_for_each(|(_, tensor)| writer.write(tensor))?;
+        self.tensors.iter().try_for_each(|(_, tensor)| {
+            watch();
+            writer.write(tensor)
+        })?;
         writer.finish()
     }
 }

@@ -1,17 +1,21 @@
 //! Checkpoints of ranks: each writes what it has, each reads what it needs.
 //!
 //! ```text
-//! save      rank 0: a draft folder -> all: snapshot, own file -> all agree -> rank 0: rename
+//! save      rank 0: a draft folder -> all: a copy of what they have -> all agree
+//!             meanwhile all: own file -> rank 0: hears of all files -> rename
 //! restore   rank 0: opens it, says where -> all: sums of some files each -> all agree -> own numbers
 //! ```
 //! A rank that fails says so, and nothing has changed anywhere: there is no checkpoint, or every learner
 //! is what it was. All ranks see the folder under the same path.
+//!
+//! Not here: how rank 0 hears that files are written (`scalerl_worker::ranks`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};
+use tempfile::TempDir;
 
 use super::rank_part::{RankPart, file_name};
 use super::saved::Saved;
@@ -20,49 +24,89 @@ use super::{
     read_notes,
 };
 use crate::error::LoadError;
+use crate::layout::Parameter;
 use crate::tensor_writer::FileSum;
 use crate::train::learner::Learner;
 use crate::train::ranks::{RankError, Ranks};
 
-/// Numbers of a part that travel at once: 16 MiB a rank.
-const STRETCH: i64 = 1 << 22;
+/// What a rank says of itself when a checkpoint begins.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SaverState {
+    /// Whether its file of the checkpoint before is still being written.
+    pub is_busy: bool,
+    /// Bytes of the host's memory that a copy may take, where they are known.
+    pub free: Option<u64>,
+}
 
-/// Saves a checkpoint of the ranks. Rank 0 names the folder and the notes and gets the path. What all
-/// have agreed has failed is the inner error; rank 0 says why.
-pub fn save_together(
+/// A rank's file of a checkpoint that has begun. Nothing of it needs the learner any more.
+pub struct OwnFile {
+    /// In the draft.
+    path: PathBuf,
+    draft: PathBuf,
+    state: FileState,
+    /// Rank 0's.
+    rest: Option<Rest>,
+}
+
+enum FileState {
+    Copied(RankPart),
+    /// There was no room for a copy.
+    Written(FileSum),
+}
+
+/// What makes a checkpoint of everybody's files.
+struct Rest {
+    work: TempDir,
+    target: PathBuf,
+    step: u64,
+    base: Option<String>,
+}
+
+/// Begins a checkpoint of the ranks: all of them call it, and each gets a copy of what it has, to be
+/// written while steps go on; without room for one its file is written here. Rank 0 names the folder.
+/// What all have agreed has failed is the inner error; rank 0 says why.
+pub fn begin_together(
     learner: &Learner,
     ranks: &Ranks,
-    target: Option<(&Value, &Path)>,
-) -> Result<Result<Option<PathBuf>, CheckpointError>, RankError> {
-    assert_eq!(target.is_some(), ranks.rank() == 0, "rank 0 names the folder");
-    let work = target.map(|(_, folder)| draft(folder)).transpose();
-    let told = match &work {
-        Ok(Some(work)) => work.path().to_string_lossy().into_owned(),
+    folder: Option<&Path>,
+    saver: SaverState,
+) -> Result<Result<OwnFile, CheckpointError>, RankError> {
+    assert_eq!(folder.is_some(), ranks.rank() == 0, "rank 0 names the folder");
+    let rest = folder.map(|folder| Rest::of(learner, folder)).transpose();
+    let told = match &rest {
+        Ok(Some(rest)) => rest.work.path().to_string_lossy().into_owned(),
         _ => String::new(),
     };
-    let told = ranks.tell(&told)?;
-    let work = match work {
-        Ok(work) => work,
-        Err(error) => return Ok(Err(error.into())),
+    let draft = PathBuf::from(ranks.tell(&told)?);
+    let rest = match rest {
+        Ok(rest) => rest,
+        Err(error) => return Ok(Err(error)),
     };
-    if told.is_empty() {
+    if draft.as_os_str().is_empty() {
         return Ok(Err(no_folder()));
     }
-    let own = write_own(learner, ranks, Path::new(&told));
-    let said = match &own {
-        Ok(sum) => format!("{} {}", sum.bytes, sum.sha256),
-        Err(error) => format!("!{error}"),
-    };
+    let taken = take_own(learner, ranks, &draft, saver);
+    let said = taken.as_ref().err().map(ToString::to_string).unwrap_or_default();
     let said = ranks.sentences(&said)?;
-    let files = match (own, files(&said)) {
-        (Err(error), _) | (Ok(_), Err(error)) => return Ok(Err(error)),
-        (Ok(_), Ok(files)) => files,
+    let state = match taken {
+        Ok(state) => state,
+        Err(error) => return Ok(Err(error)),
     };
-    let (Some((notes, folder)), Some(work)) = (target, work) else { return Ok(Ok(None)) };
-    let (step, format) = (learner.steps_taken, FORMATS[1]);
-    let about = base(learner).map(|base| About { step, format, base, notes });
-    let about = about.map_err(CheckpointError::from);
-    Ok(about.and_then(|about| commit(work, &about, files, folder)).map(Some))
+    if let Some((rank, problem)) = said.into_iter().enumerate().find(|(_, said)| !said.is_empty()) {
+        return Ok(Err(CheckpointError::OtherRank { rank, problem }));
+    }
+    let path = draft.join(file_name(ranks.rank(), ranks.size()));
+    Ok(Ok(OwnFile { path, draft, state, rest }))
+}
+
+impl Rest {
+    fn of(learner: &Learner, folder: &Path) -> Result<Self, CheckpointError> {
+        let base = base(learner)?;
+        // Ranks have other working folders.
+        std::fs::create_dir_all(folder).map_err(LoadError::io(folder))?;
+        let target = folder.canonicalize().map_err(LoadError::io(folder))?;
+        Ok(Self { work: draft(&target)?, target, step: learner.steps_taken, base })
+    }
 }
 
 fn no_folder() -> CheckpointError {
@@ -70,12 +114,66 @@ fn no_folder() -> CheckpointError {
     CheckpointError::OtherRank { rank: 0, problem }
 }
 
-fn write_own(learner: &Learner, ranks: &Ranks, work: &Path) -> Result<FileSum, CheckpointError> {
-    if !work.is_dir() {
-        return Err(CheckpointError::NotShared { path: work.to_path_buf() });
+fn take_own(
+    learner: &Learner,
+    ranks: &Ranks,
+    draft: &Path,
+    saver: SaverState,
+) -> Result<FileState, CheckpointError> {
+    if saver.is_busy {
+        return Err(CheckpointError::StillWriting);
     }
-    let path = work.join(file_name(ranks.rank(), ranks.size()));
-    Ok(RankPart::of(learner)?.write(&path)?)
+    if !draft.is_dir() {
+        return Err(CheckpointError::NotShared { path: draft.to_path_buf() });
+    }
+    let part = RankPart::of(learner)?;
+    if saver.free.is_none_or(|free| part.bytes() <= free) {
+        return Ok(FileState::Copied(part.copied()?));
+    }
+    Ok(FileState::Written(part.write(&draft.join(file_name(ranks.rank(), ranks.size())), &|| ())?))
+}
+
+impl OwnFile {
+    /// Writes the file and says what rank 0 needs to hear. `watch` is called before each tensor.
+    pub fn write(&self, watch: &dyn Fn()) -> String {
+        let written = match &self.state {
+            FileState::Copied(part) => part.write(&self.path, watch),
+            FileState::Written(sum) => Ok(sum.clone()),
+        };
+        match written {
+            Ok(sum) => format!("{} {}", sum.bytes, sum.sha256),
+            Err(error) => format!("!{error}"),
+        }
+    }
+
+    /// A name that no other checkpoint of these ranks has.
+    pub fn name(&self) -> String {
+        self.draft.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// At rank 0: makes a checkpoint of all files, given what everybody has said of its own, and returns
+    /// its path.
+    pub fn finish(self, said: &[String], notes: &Value) -> Result<PathBuf, CheckpointError> {
+        let Rest { work, target, step, base } = self.rest.expect("rank 0 has made the folder");
+        let files = files(said)?;
+        let about = About { step, format: FORMATS[1], base, notes };
+        commit(work, &about, files, &target)
+    }
+}
+
+/// Shows the masters of a checkpoint one by one, in the order of the layout.
+pub fn each_master(
+    path: &Path,
+    layout: &[Parameter],
+    mut show: impl FnMut(&Tensor) -> Result<(), CheckpointError>,
+) -> Result<(), CheckpointError> {
+    let _guard = tch::no_grad_guard();
+    let saved = Saved::open(path, layout)?;
+    layout.iter().try_for_each(|known| {
+        let master = Tensor::f_empty(&known.shape[..], (Kind::Float, Device::Cpu))?;
+        saved.read((SECTIONS[0], &known.name), 0, &master.f_view(-1)?)?;
+        show(&master)
+    })
 }
 
 /// Every rank's file, or what the first that failed has said.
@@ -175,31 +273,4 @@ fn read_own(learner: &Learner, saved: &Saved) -> Result<(), CheckpointError> {
         let _ = steps.shallow_clone().f_fill_(f64::from(saved.counted))?;
     }
     Ok(())
-}
-
-impl Learner {
-    /// The float32 weights of all ranks at rank 0, on the CPU, in the order of the model's layout;
-    /// the others get nothing. Every rank calls it.
-    pub fn gather_masters(&self, ranks: &Ranks) -> Result<Vec<Tensor>, RankError> {
-        let shard = self.shard.as_ref().expect("a learner of ranks");
-        let cpu = (Kind::Float, Device::Cpu);
-        let mut masters = Vec::new();
-        for (row, part) in shard.rows.iter().zip(&self.masters) {
-            let room = if ranks.rank() == 0 { row.whole() } else { 0 };
-            let whole = Tensor::f_zeros([room], cpu)?;
-            for start in (0..row.part).step_by(STRETCH as usize) {
-                let length = STRETCH.min(row.part - start);
-                let own = part.f_narrow(0, start, length)?.f_to_device(Device::Cpu)?;
-                let everybody = if ranks.rank() == 0 { 0..ranks.size() } else { 0..0 };
-                let places = everybody
-                    .map(|rank| whole.f_narrow(0, row.part_of(rank).start + start, length));
-                let places = places.collect::<Result<Vec<_>, _>>()?;
-                ranks.control.gather(&places, &own.f_contiguous()?)?;
-            }
-            if ranks.rank() == 0 {
-                masters.extend(row.views(&whole)?);
-            }
-        }
-        Ok(masters)
-    }
 }

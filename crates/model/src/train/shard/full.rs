@@ -5,17 +5,17 @@ use std::ops::Range;
 use tch::{Kind, TchError, Tensor};
 use thiserror::Error;
 
-use super::home::{Home, away, ranges};
+use super::home::{Home, away};
 use super::pass::{Direction, Residing};
 use super::units::{PassKind, Units};
-use super::{Row, Shard, is_wide, share_trained};
-use crate::adapter::Fingerprint;
+use super::{Reading, Row, Shard, Shared, computed_in};
 use crate::error::LoadError;
 use crate::folder::Model;
 use crate::head::TokenScores;
+use crate::layout::units;
 use crate::network::{Activations, Part, Residence as _};
 use crate::train::batch::TrainingBatch;
-use crate::train::learner::{ComputeKind, Learner, LearnerOptions};
+use crate::train::learner::{Learner, LearnerOptions};
 use crate::train::ranks::RankError;
 use crate::unloaded::UnloadedModel;
 use scalerl_torch::collective::ProcessGroup;
@@ -48,31 +48,19 @@ impl Learner {
         assert_eq!(options.activations, Activations::Recompute, "weights come back with them");
         let _guard = tch::no_grad_guard();
         let is_trained = unloaded.adapter.is_none();
-        let base_kind = match options.compute {
-            ComputeKind::Float32 => Kind::Float,
-            ComputeKind::BFloat16 => Kind::BFloat16,
-        };
+        let base_kind = computed_in(&options);
         // Masters are as exact as what is read; a frozen base is in the kind it computes in.
         let read_kind = if is_trained { Kind::Float } else { base_kind };
-        let layout = &unloaded.layout;
+        let (layout, device) = (unloaded.layout.clone(), unloaded.device);
         let rows: Vec<Row> =
-            ranges(layout).into_iter().map(|range| Row::new(layout, range, data.size())).collect();
+            units(&layout).into_iter().map(|range| Row::new(&layout, range, data.size())).collect();
         let (mut masters, mut parts) = (Vec::new(), Vec::new());
-        // Rank 0 alone says which base an adapter is on.
-        let mut fingerprint = Fingerprint::default();
-        let has_adapter = unloaded.adapter.is_some() || unloaded.merged.is_some();
+        let mut reading = Reading::of(unloaded, read_kind);
         for row in &rows {
-            let whole = Tensor::f_zeros([row.whole()], (read_kind, unloaded.device))?;
+            let whole = Tensor::f_zeros([row.whole()], (read_kind, device))?;
             if data.rank() == 0 {
                 for (index, mut view) in row.parameters().zip(row.views(&whole)?) {
-                    let mut weight = unloaded.read(index, read_kind)?;
-                    if has_adapter {
-                        fingerprint.add(&layout[index], &weight)?;
-                    }
-                    if let Some(merged) = &unloaded.merged {
-                        weight = merged.merged_one(index, &weight)?;
-                    }
-                    view.f_copy_(&weight)?;
+                    view.f_copy_(&reading.read(index)?)?;
                 }
             }
             data.broadcast(&[&whole], 0).map_err(RankError::from)?;
@@ -85,20 +73,15 @@ impl Learner {
                 parts.push(own);
             }
         }
-        let UnloadedModel { config, layout, folder, device, adapter, merged, .. } = unloaded;
-        if let Some(adapter) = adapter.as_ref().or(merged.as_ref()).filter(|_| data.rank() == 0) {
-            let letters = fingerprint.letters();
-            adapter.check_base(&letters).map_err(LoadError::from)?;
-            adapter.know_base(letters);
-        }
+        let UnloadedModel { config, folder, adapter, .. } = reading.end(data.rank())?;
         let mut model = Model::over(config, away(&layout, base_kind, device)?, folder)?;
         let shard = match adapter {
             None => Shard { data, rows: rows.clone(), whole: None },
             Some(adapter) => {
                 let adapted = model.adapted(adapter)?;
-                let (parameters, master, shard) = share_trained(&adapted, &options, data)?;
-                debug_assert!(is_wide(&options, true), "adapters are float32");
-                model = adapted.with_trained(parameters)?;
+                let shared = Shared::of_adapter(&adapted, &data)?;
+                model = adapted.with_trained(shared.parameters()?)?;
+                let (master, shard) = shared.into_shard(data)?;
                 masters.push(master);
                 shard
             }
@@ -198,21 +181,30 @@ impl Learner {
         mut show: impl FnMut(Range<usize>, &[Tensor]) -> Result<(), E>,
     ) -> Result<(), E> {
         let _guard = tch::no_grad_guard();
-        self.begin(PassKind::Reading)?;
         let mut shown = Ok(());
-        for (unit, range) in ranges(&self.model.layout).into_iter().enumerate() {
-            let wire = self.units.as_mut().zip(self.shard.as_ref());
-            wire.map_or(Ok(()), |(units, shard)| units.bring(unit, &shard.data))?;
+        let went = self.try_each_unit(|model, range| {
             if shown.is_ok() {
-                let merged = self.model.merged_in(range.clone()).map_err(RankError::from);
+                let merged = model.merged_in(range.clone()).map_err(RankError::from);
                 shown = merged.map_err(E::from).and_then(|tensors| show(range, &tensors));
             }
-            let away = self.units.as_mut().map_or(Ok(()), |units| units.send_away(unit));
-            away.map_err(RankError::from)?;
+        });
+        self.see_through(went)?;
+        shown
+    }
+
+    fn try_each_unit(
+        &mut self,
+        mut look: impl FnMut(&Model, Range<usize>),
+    ) -> Result<(), RankError> {
+        self.begin(PassKind::Reading)?;
+        for (unit, range) in units(&self.model.layout).into_iter().enumerate() {
+            let wire = self.units.as_mut().zip(self.shard.as_ref());
+            wire.map_or(Ok(()), |(units, shard)| units.bring(unit, &shard.data))?;
+            look(&self.model, range);
+            self.units.as_mut().map_or(Ok(()), |units| units.send_away(unit))?;
         }
         let Self { units, shard, grads, .. } = self;
-        residing(units, shard.as_ref(), grads, Direction::Backward).end()?;
-        shown
+        residing(units, shard.as_ref(), grads, Direction::Backward).end()
     }
 
     /// Begins a pass, where weights are in parts.
@@ -222,7 +214,7 @@ impl Learner {
     }
 
     /// Bytes this rank holds between passes for weights, gradients and the optimizer, and the most that
-    /// units brought beside them. Only of a learner whose weights are in parts.
+    /// units brought beside them, gradients on their way from a backward pass too. Only of a learner whose weights are in parts.
     pub fn bytes_in_parts(&self) -> Option<(usize, usize)> {
         let units = self.units.as_ref()?;
         let bytes = |tensor: &Tensor| tensor.numel() * tensor.kind().elt_size_in_bytes();
@@ -232,8 +224,7 @@ impl Learner {
         let is_own_memory = self.masters[0].data_ptr() != units.policy.parts[0].data_ptr();
         let weights = if is_own_memory { sum(&units.policy.parts) } else { 0 };
         let gradients: usize = self.grads.iter().flatten().map(bytes).sum();
-        // Gathered weights have at most the width of gradients.
-        Some((optimizer + weights + gradients, 4 * units.most_whole() as usize))
+        Some((optimizer + weights + gradients, units.most_whole()))
     }
 }
 

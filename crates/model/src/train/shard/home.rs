@@ -2,8 +2,6 @@
 //!
 //! A parameter whose weights are away is one NaN in the parameter's shape: whoever uses it is found out.
 
-use std::ops::Range;
-
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::Row;
@@ -15,26 +13,6 @@ pub(super) struct Home {
     /// The very tensors that the network holds.
     pub(super) parameters: Vec<Tensor>,
     pub(super) parts: Vec<Tensor>,
-}
-
-/// The units of a model's layout, in its order.
-pub(super) fn ranges(layout: &[Parameter]) -> Vec<Range<usize>> {
-    let unit = |parameter: &Parameter| {
-        let mut words = parameter.name.splitn(3, '.');
-        match (words.next(), words.next()) {
-            (Some("layers"), Some(index)) => format!("layers.{index}"),
-            _ => parameter.name.clone(),
-        }
-    };
-    let mut found: Vec<(String, Range<usize>)> = Vec::new();
-    for (index, parameter) in layout.iter().enumerate() {
-        let name = unit(parameter);
-        match found.last_mut() {
-            Some((last, range)) if *last == name => range.end = index + 1,
-            _ => found.push((name, index..index + 1)),
-        }
-    }
-    found.into_iter().map(|(_, range)| range).collect()
 }
 
 /// Parameters in their shapes and without weights.

@@ -59,13 +59,14 @@ impl Residence for Residing<'_> {
 
     fn leave(&mut self, part: Part) -> Result<(), RankError> {
         let Some((units, data)) = &mut self.units else { return Ok(()) };
-        let unit = units.unit(part);
         let is_backward = self.direction == Direction::Backward;
-        let row = (is_backward && units.is_trained()).then(|| units.take_gradients(unit));
+        if is_backward && units.is_trained() {
+            return units.hand_over(part, data, self.grads);
+        }
         // The embedding's weights were not asked for on the way back.
         if !(is_backward && part == Part::Embedding) {
-            units.send_away(unit)?;
+            units.send_away(units.unit(part))?;
         }
-        row.map_or(Ok(()), |row| units.scatter(unit, row?, data, self.grads))
+        Ok(())
     }
 }

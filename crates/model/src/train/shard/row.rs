@@ -23,6 +23,8 @@ pub(crate) struct Stretch {
 pub(crate) struct Row {
     /// Place of its first parameter in the layout.
     first: usize,
+    /// Place of its first number among all of the layout.
+    place: i64,
     /// Start of each parameter, and the end of the last.
     starts: Vec<i64>,
     shapes: Vec<Vec<i64>>,
@@ -36,12 +38,14 @@ impl Row {
     pub(crate) fn new(layout: &[Parameter], range: Range<usize>, size: usize) -> Self {
         let mut starts = vec![0];
         let first = range.start;
+        let numbers = |known: &Parameter| known.shape.iter().product::<i64>();
+        let place = layout[..first].iter().map(numbers).sum();
         let shapes: Vec<Vec<i64>> = layout[range].iter().map(|known| known.shape.clone()).collect();
         for shape in &shapes {
             starts.push(starts[starts.len() - 1] + shape.iter().product::<i64>());
         }
         let (total, size) = (starts[starts.len() - 1], size as i64);
-        Self { first, starts, shapes, part: (total + size - 1) / size, size }
+        Self { first, place, starts, shapes, part: (total + size - 1) / size, size }
     }
 
     /// Places of its parameters in the layout.
@@ -57,6 +61,11 @@ impl Row {
     /// Where a rank's part stands.
     pub(crate) fn part_of(&self, rank: usize) -> Range<i64> {
         rank as i64 * self.part..(rank as i64 + 1) * self.part
+    }
+
+    /// Place of a rank's first number among all of the layout.
+    pub(crate) fn place_of(&self, rank: usize) -> i64 {
+        self.place + self.part_of(rank).start
     }
 
     fn range(&self, index: usize) -> Range<i64> {

@@ -76,8 +76,11 @@ pub(crate) struct Units {
     pass: Option<Pass>,
     /// Passes of this step that were begun, those of reading left out.
     pub(super) begun: usize,
-    /// Numbers in whole rows at the moment, weights and gradients, and the most so far.
+    /// Bytes of units at the moment, weights and gradients, and the most so far.
     whole: (i64, i64),
+    /// After how many further allocations one fails.
+    #[cfg(test)]
+    pub(super) failing: std::cell::Cell<Option<usize>>,
 }
 
 impl Units {
@@ -98,6 +101,8 @@ impl Units {
             pass: None,
             begun: 0,
             whole: (0, 0),
+            #[cfg(test)]
+            failing: std::cell::Cell::default(),
         }
     }
 
@@ -106,9 +111,9 @@ impl Units {
         self.is_trained
     }
 
-    /// The most numbers that were in whole rows at once, weights and gradients.
-    pub(super) fn most_whole(&self) -> i64 {
-        self.whole.1
+    /// The most bytes that units took at once.
+    pub(super) fn most_whole(&self) -> usize {
+        self.whole.1 as usize
     }
 
     /// The weights follow the masters.
@@ -169,9 +174,27 @@ impl Units {
         }
     }
 
-    fn count(&mut self, numbers: i64) {
-        let now = self.whole.0 + numbers;
+    /// So many numbers more, or fewer.
+    fn count(&mut self, numbers: i64, kind: Kind) {
+        let now = self.whole.0 + numbers * kind.elt_size_in_bytes() as i64;
         self.whole = (now, self.whole.1.max(now));
+    }
+
+    /// Memory for numbers of a pass.
+    fn room(&self, numbers: i64, kind: Kind) -> Result<Tensor, TchError> {
+        #[cfg(test)]
+        if let Some(left) = self.failing.take() {
+            if left == 0 {
+                return Err(TchError::Torch("no room, as the test wants it".to_owned()));
+            }
+            self.failing.set(Some(left - 1));
+        }
+        Tensor::f_empty([numbers], (kind, self.policy.parts[0].device()))
+    }
+
+    /// What a unit's weights are gathered in.
+    fn kind_of(&self, unit: usize) -> Kind {
+        self.policy.parts[unit].kind()
     }
 
     /// Begins a pass: its first unit is on its way.
@@ -188,12 +211,12 @@ impl Units {
         let pass = self.pass.as_ref().expect("a pass is under way");
         let Some(&Operation::Gather(unit)) = pass.left.front() else { return Ok(()) };
         let part = &self.home(pass.kind).parts[unit];
-        let whole = Tensor::f_empty([self.rows[unit].whole()], (part.kind(), part.device()))?;
+        let whole = self.room(self.rows[unit].whole(), part.kind())?;
         let underway = data.start_all_gather(&whole, part)?;
         let pass = self.pass.as_mut().expect("a pass is under way");
         pass.left.pop_front();
         pass.coming = Some((unit, whole, underway));
-        self.count(self.rows[unit].whole());
+        self.count(self.rows[unit].whole(), self.kind_of(unit));
         Ok(())
     }
 
@@ -218,15 +241,14 @@ impl Units {
     pub(super) fn send_away(&mut self, unit: usize) -> Result<(), TchError> {
         let kind = self.pass.as_ref().expect("a pass is under way").kind;
         self.home(kind).send_away(&self.rows[unit])?;
-        self.count(-self.rows[unit].whole());
+        self.count(-self.rows[unit].whole(), self.kind_of(unit));
         Ok(())
     }
 
     /// A row for a unit's gradients, at zero.
     fn gradient_row(&mut self, unit: usize) -> Result<Tensor, TchError> {
-        let options = (Kind::Float, self.policy.parts[unit].device());
-        let row = Tensor::f_zeros([self.rows[unit].whole()], options)?;
-        self.count(self.rows[unit].whole());
+        let row = self.room(self.rows[unit].whole(), Kind::Float)?.f_zero_()?;
+        self.count(self.rows[unit].whole(), Kind::Float);
         Ok(row)
     }
 
@@ -250,11 +272,14 @@ impl Units {
         grads: &mut [Option<Tensor>],
     ) -> Result<(), RankError> {
         self.settle(data, grads)?;
+        // An error before the start leaves the operation to do: for `drain`.
+        let part = self.room(self.rows[unit].part, Kind::Float)?;
         let pass = self.pass.as_mut().expect("a pass is under way");
-        assert_eq!(pass.left.pop_front(), Some(Operation::Scatter(unit)), "in the pass's order");
-        let part = Tensor::f_empty([self.rows[unit].part], (Kind::Float, row.device()))?;
+        assert_eq!(pass.left.front(), Some(&Operation::Scatter(unit)), "in the pass's order");
         let underway = data.start_reduce_scatter(&part, &row)?;
+        pass.left.pop_front();
         pass.leaving = Some(Leaving { unit, row, part, underway });
+        self.count(self.rows[unit].part, Kind::Float);
         Ok(())
     }
 
@@ -272,12 +297,34 @@ impl Units {
         drop(row);
         let sum = grads[unit].as_mut().expect("sums begin at zero");
         let _ = sum.f_add_(&part)?;
-        self.count(-self.rows[unit].whole());
+        self.count(-self.rows[unit].whole() - self.rows[unit].part, Kind::Float);
         Ok(())
     }
 
+    /// Lets go of a unit after its backward pass and sends its gradients to their owners. Those of the unit
+    /// before are added up first, and the weights leave: no row waits beside another.
+    pub(super) fn hand_over(
+        &mut self,
+        part: Part,
+        data: &ProcessGroup,
+        grads: &mut [Option<Tensor>],
+    ) -> Result<(), RankError> {
+        let unit = self.unit(part);
+        let (numbers, kind) = (self.rows[unit].whole(), self.kind_of(unit));
+        // What the backward pass left with the parameters.
+        self.count(numbers, kind);
+        self.settle(data, grads)?;
+        // The embedding's weights were not asked for on the way back.
+        if part != Part::Embedding {
+            self.send_away(unit)?;
+        }
+        let row = self.take_gradients(unit)?;
+        self.count(-numbers, kind);
+        self.scatter(unit, row, data, grads)
+    }
+
     /// The gradients that a unit's parameters have, as a row; they are taken from them.
-    pub(super) fn take_gradients(&mut self, unit: usize) -> Result<Tensor, TchError> {
+    fn take_gradients(&mut self, unit: usize) -> Result<Tensor, TchError> {
         let row = self.gradient_row(unit)?;
         let views = self.rows[unit].views(&row)?;
         let parameters = &self.policy.parameters[self.rows[unit].parameters()];
@@ -320,7 +367,8 @@ impl Units {
         self.empty(kind)?;
         while let Some(pass) = &self.pass {
             if pass.coming.is_some() {
-                let _ = self.arrive(data)?;
+                let (unit, whole) = self.arrive(data)?;
+                self.count(-(whole.numel() as i64), self.kind_of(unit));
                 continue;
             }
             match pass.left.front() {
@@ -354,10 +402,9 @@ pub(crate) struct HeadGradient {
 
 #[cfg(test)]
 mod tests {
-    use super::super::home::ranges;
     use super::*;
     use crate::bench::Shape;
-    use crate::layout::layout;
+    use crate::layout::{layout, units as units_of};
 
     fn units(is_head_tied: bool, is_trained: bool) -> Units {
         let shape =
@@ -366,7 +413,7 @@ mod tests {
         config.is_head_tied = is_head_tied;
         let table = layout(&config);
         let rows: Vec<Row> =
-            ranges(&table).into_iter().map(|range| Row::new(&table, range, 2)).collect();
+            units_of(&table).into_iter().map(|range| Row::new(&table, range, 2)).collect();
         let parts = rows.iter().map(|_| Tensor::from(0.0_f32)).collect();
         let home = Home { parameters: Vec::new(), parts };
         Units::new(&config, rows, home, is_trained)
