@@ -1,7 +1,8 @@
 //! The product of one adapter, and the adapter as a change of the matrix it is on.
 //!
-//! Both matrices are float32, and so are their products: they are added to those of the base before
-//! the one rounding into the kind that the network computes in, as PEFT does it.
+//! Both matrices are float32. Products are made of them as the network's are of its masters: rounded
+//! into the kind that it computes in, summed in float32, and the last of them is added to the base's
+//! before it is rounded. Activations are therefore neither widened nor kept twice.
 //!
 //! Legend: n rows of activations, e experts.
 
@@ -26,94 +27,101 @@ impl LowRank {
         *self.b.size().last().expect("a matrix has columns")
     }
 
-    /// What the adapter adds to `y` = x Wᵀ, for one matrix.
-    pub(crate) fn add_to(&self, y: &Tensor, x: &Tensor) -> Result<Tensor, TchError> {
-        let low = x.f_to_kind(self.a.kind())?.f_linear(&self.a, None::<&Tensor>)?;
-        self.sum(y, &self.raised(&low, &self.b, y.size()[1])?)
+    /// A, and B times the scale, as the network computes with them.
+    fn rounded(&self, kind: Kind) -> Result<(Tensor, Tensor), TchError> {
+        let b = self.b.f_mul_scalar(self.scale)?;
+        Ok((self.a.f_to_kind(kind)?, b.f_to_kind(kind)?))
     }
 
-    /// The same for experts, each on its block of rows; `counts` has the rows of each.
+    /// `y` = x Wᵀ and what the adapter adds to it, for one matrix.
+    pub(crate) fn add_to(&self, y: &Tensor, x: &Tensor) -> Result<Tensor, TchError> {
+        let (a, b) = self.rounded(x.kind())?;
+        let low = x.f_linear(&a, None::<&Tensor>)?;
+        y.f_addmm(&low, &self.side_by_side(&b, y.size()[1])?.f_tr()?)
+    }
+
+    /// The same for experts, each on its block of rows; `tokens` has the rows of each.
     pub(crate) fn add_to_blocks(
         &self,
         y: &Tensor,
         x: &Tensor,
         tokens: &Tensor,
     ) -> Result<Tensor, TchError> {
-        let x = x.f_to_kind(self.a.kind())?;
-        let width = y.size()[1];
+        let (a, b) = self.rounded(x.kind())?;
         if x.device() != Device::Cpu && !shim::is_grad_enabled() {
-            return self.sum(y, &self.masked(&x, tokens, width)?);
+            return self.add_masked(y, x, tokens, &a, &b);
         }
         let counts = Vec::<i64>::try_from(tokens)?;
-        let blocks = x.f_split_with_sizes(&counts[..], 0)?;
+        let (xs, ys) =
+            (x.f_split_with_sizes(&counts[..], 0)?, y.f_split_with_sizes(&counts[..], 0)?);
         // unbind, because its backward is one stack.
-        let (a, b) = (self.a.f_unbind(0)?, self.b.f_unbind(0)?);
+        let (a, b) = (a.f_unbind(0)?, b.f_unbind(0)?);
         let mut out = Vec::with_capacity(counts.len());
-        for (expert, block) in blocks.iter().enumerate().filter(|(expert, _)| counts[*expert] > 0) {
-            let low = block.f_linear(&a[expert], None::<&Tensor>)?;
-            out.push(self.raised(&low, &b[expert], width)?);
+        for expert in (0..counts.len()).filter(|expert| counts[*expert] > 0) {
+            let low = xs[expert].f_linear(&a[expert], None::<&Tensor>)?;
+            let b = self.side_by_side(&b[expert], y.size()[1])?;
+            out.push(ys[expert].f_addmm(&low, &b.f_tr()?)?);
         }
-        self.sum(y, &Tensor::f_cat(&out, 0)?)
+        Tensor::f_cat(&out, 0)
     }
 
     /// All experts' products, and those of the others set to zero: more work than blocks, and no
     /// size that depends on the routing, which a CUDA graph could not follow.
-    fn masked(&self, x: &Tensor, tokens: &Tensor, width: i64) -> Result<Tensor, TchError> {
-        let (experts, low, inputs) = self.a.size3()?;
-        let n = x.size()[0];
+    fn add_masked(
+        &self,
+        y: &Tensor,
+        x: &Tensor,
+        tokens: &Tensor,
+        a: &Tensor,
+        b: &Tensor,
+    ) -> Result<Tensor, TchError> {
+        let (experts, low, inputs) = a.size3()?;
+        let (n, width) = y.size2()?;
         let ends = tokens.f_cumsum(0, Kind::Int64)?.f_unsqueeze(0)?;
         let places = Tensor::f_arange(n, (Kind::Int64, x.device()))?.f_unsqueeze(1)?;
         let starts = ends.f_sub(&tokens.f_unsqueeze(0)?)?;
         let is_own = places.f_ge_tensor(&starts)?.f_logical_and(&places.f_lt_tensor(&ends)?)?;
-        let low_all = x.f_linear(&self.a.f_view([experts * low, inputs])?, None::<&Tensor>)?;
+        let low_all = x.f_linear(&a.f_reshape([experts * low, inputs])?, None::<&Tensor>)?;
         let low_all = low_all.f_view([n, experts, low])?;
         let low_all = low_all.f_mul(&is_own.f_unsqueeze(-1)?.f_to_kind(x.kind())?)?;
-        let (rank, mut columns, mut row) = (self.rank(), Vec::new(), 0);
-        for (index, part) in self.parts.iter().enumerate() {
-            // [n, e · rank] by [e · rank, rows]
-            let low = low_all.f_narrow(2, index as i64 * rank, rank)?;
-            let b = self.b.f_narrow(1, row, part.rows)?.f_transpose(1, 2)?;
-            let b = b.f_reshape([experts * rank, part.rows])?;
-            columns.push(low.f_reshape([n, experts * rank])?.f_mm(&b)?);
-            row += part.rows;
-        }
-        self.placed(columns, n, width)
+        // [e, width, low] to [e · low, width]
+        let b = self.side_by_side(b, width)?.f_transpose(1, 2)?;
+        let b = b.f_reshape([experts * low, width])?;
+        y.f_addmm(&low_all.f_view([n, experts * low])?, &b)
     }
 
-    /// `low` [n, parts · rank] by each part's B, where the part's rows are.
-    fn raised(&self, low: &Tensor, b: &Tensor, width: i64) -> Result<Tensor, TchError> {
-        let (rank, mut columns, mut row) = (self.rank(), Vec::new(), 0);
-        for (index, part) in self.parts.iter().enumerate() {
-            let low = low.f_narrow(1, index as i64 * rank, rank)?;
-            columns.push(low.f_linear(&b.f_narrow(0, row, part.rows)?, None::<&Tensor>)?);
-            row += part.rows;
+    /// B [.., rows of all parts, rank] as one matrix [.., width, parts · rank]: each part in rows of its own
+    /// and columns of its own, zeros elsewhere. One product is then all parts'.
+    fn side_by_side(&self, b: &Tensor, width: i64) -> Result<Tensor, TchError> {
+        if let [part] = self.parts[..]
+            && part.first_row == 0
+            && part.rows == width
+        {
+            return Ok(b.shallow_clone());
         }
-        self.placed(columns, low.size()[0], width)
-    }
-
-    /// The parts' columns side by side, with zeros where no part is.
-    fn placed(&self, columns: Vec<Tensor>, n: i64, width: i64) -> Result<Tensor, TchError> {
-        let options = (self.a.kind(), self.a.device());
-        let (mut all, mut at) = (Vec::new(), 0);
-        for (part, column) in self.parts.iter().zip(columns) {
+        let (rank, count) = (self.rank(), self.parts.len() as i64);
+        let dimension = b.dim() as i64 - 2;
+        let mut shape = b.size();
+        shape[dimension as usize + 1] = rank * count;
+        let mut empty = |rows: i64| {
+            shape[dimension as usize] = rows;
+            Tensor::f_zeros(&shape[..], (b.kind(), b.device()))
+        };
+        let (mut all, mut at, mut row) = (Vec::new(), 0, 0);
+        for (index, part) in self.parts.iter().enumerate() {
             if part.first_row > at {
-                all.push(Tensor::f_zeros([n, part.first_row - at], options)?);
+                all.push(empty(part.first_row - at)?);
             }
-            all.push(column);
+            let (before, after) = (index as i64 * rank, (count - index as i64 - 1) * rank);
+            let own = b.f_narrow(dimension, row, part.rows)?;
+            all.push(own.f_constant_pad_nd([before, after])?);
             at = part.first_row + part.rows;
+            row += part.rows;
         }
         if at < width {
-            all.push(Tensor::f_zeros([n, width - at], options)?);
+            all.push(empty(width - at)?);
         }
-        match &mut all[..] {
-            [one] => Ok(one.shallow_clone()),
-            many => Tensor::f_cat(many, 1),
-        }
-    }
-
-    fn sum(&self, y: &Tensor, change: &Tensor) -> Result<Tensor, TchError> {
-        let change = change.f_mul_scalar(self.scale)?;
-        y.f_to_kind(change.kind())?.f_add(&change)?.f_to_kind(y.kind())
+        Tensor::f_cat(&all, dimension)
     }
 
     /// The matrix with the adapter in it, rounded once.
@@ -153,7 +161,8 @@ mod tests {
         let (x, y) = (Tensor::randn([9, 6], kind), Tensor::randn([9, 8], kind));
         let tokens = Tensor::from_slice(&[3_i64, 0, 5, 1]);
         let blocks = low_rank.add_to_blocks(&y, &x, &tokens).unwrap();
-        let masked = low_rank.sum(&y, &low_rank.masked(&x, &tokens, 8).unwrap()).unwrap();
+        let (a, b) = low_rank.rounded(Kind::Float).unwrap();
+        let masked = low_rank.add_masked(&y, &x, &tokens, &a, &b).unwrap();
         assert!(blocks.allclose(&masked, 1e-5, 1e-6, false));
         let untouched = blocks.narrow(1, 3, 2);
         assert!(untouched.equal(&y.narrow(1, 3, 2)), "rows without an adapter stay");
@@ -162,5 +171,33 @@ mod tests {
         let first = x.narrow(0, 0, 3).linear::<&Tensor>(&change.select(0, 0), None);
         let direct = y.narrow(0, 0, 3) + first;
         assert!(blocks.narrow(0, 0, 3).allclose(&direct, 1e-5, 1e-6, false));
+    }
+
+    /// What the network computes with is rounded as its other weights are; the gradients are those of the
+    /// float32 product to the digits that bf16 has, and arrive in float32.
+    #[test]
+    fn products_in_bf16_are_those_in_float32_to_the_digits_that_bf16_has() {
+        let kind = (Kind::Float, Device::Cpu);
+        let leaf = |shape: &[i64]| Tensor::randn(shape, kind).set_requires_grad(true);
+        let parts = vec![Part { first_row: 0, rows: 32 }, Part { first_row: 48, rows: 16 }];
+        let low_rank = LowRank { a: leaf(&[8, 40]), b: leaf(&[48, 4]), parts, scale: 2.0 };
+        let (x, y) = (Tensor::randn([64, 40], kind), Tensor::randn([64, 80], kind));
+        let pull = Tensor::randn([64, 80], kind);
+        let answer = |wide: bool| {
+            let rounded = |tensor: &Tensor| tensor.to_kind(Kind::BFloat16);
+            let (x, y) = if wide { (x.copy(), y.copy()) } else { (rounded(&x), rounded(&y)) };
+            let out = low_rank.add_to(&y, &x).unwrap();
+            assert_eq!(out.kind(), y.kind());
+            let pulled = (out.to_kind(Kind::Float) * &pull).sum(Kind::Float);
+            let gradients =
+                Tensor::run_backward(&[pulled], &[&low_rank.a, &low_rank.b], false, false);
+            std::iter::once(out.to_kind(Kind::Float)).chain(gradients).collect::<Vec<_>>()
+        };
+        for (found, expected) in answer(false).iter().zip(answer(true)) {
+            assert_eq!(found.kind(), Kind::Float);
+            let apart = (found - &expected).norm() / expected.norm();
+            let apart = f64::try_from(apart).unwrap();
+            assert!(apart < 0.01, "{apart}");
+        }
     }
 }
