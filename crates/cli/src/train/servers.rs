@@ -3,6 +3,9 @@
 //! Before a run depends on them, every server takes the model the run starts from and writes a few
 //! completions, whose log-probs must be ours (docs/vllm.md). A run that is resumed checks the same
 //! model and takes its own weights afterwards.
+//!
+//! An adapter goes by itself where every server takes it and writes what the trainer computes with it;
+//! otherwise all of them get merged weights, whatever they hold from an earlier session.
 
 use std::io::Write;
 use std::path::Path;
@@ -13,9 +16,10 @@ use scalerl_model::folder::Model;
 use scalerl_recipe::{GeneratorChoice, KvAfterUpdate, Recipe};
 use scalerl_rollout::{
     Generator as _, GeneratorError, GroupId, PolicyVersion, Prompt, SampleRequest, Sampling,
+    WeightHandle,
 };
 use scalerl_worker::options::head_options;
-use scalerl_worker::vllm::{Notice, measure_agreement};
+use scalerl_worker::vllm::{AdapterRefusal, AgreementError, Notice, measure_agreement, stirred};
 use scalerl_worker::{FolderTrainer, VllmGenerator, VllmSetup, WeightFolder};
 use tokio::sync::mpsc;
 
@@ -48,9 +52,7 @@ impl Servers<'_> {
         trainer: AnyTrainer,
         notices: mpsc::UnboundedSender<Notice>,
     ) -> Result<(VllmGenerator, FolderTrainer<AnyTrainer>)> {
-        let GeneratorChoice::Vllm { weights_folder, logprob_tolerance, .. } =
-            &self.recipe.pipeline.generator
-        else {
+        let GeneratorChoice::Vllm { weights_folder, .. } = &self.recipe.pipeline.generator else {
             unreachable!("called for vLLM only")
         };
         let place = weights_folder.as_ref().map_or_else(|| self.run.join("weights"), Into::into);
@@ -59,20 +61,80 @@ impl Servers<'_> {
         })?;
         let setup = self.setup(&model, notices)?;
         let generator = VllmGenerator::start(setup).await.map_err(failed)?;
-        let published = folder.publish(PolicyVersion(0), &model)?;
-        generator.adopt(&published).await.map_err(failed)?;
+        let goes_alone = self.goes_alone(&generator, &model, &mut folder).await?;
+        if !goes_alone {
+            let whole = folder.publish(PolicyVersion(0), &model)?;
+            self.check(&generator, &model, &whole).await?.map_err(|error| {
+                let hint = error.hint();
+                Failed::new(error, hint)
+            })?;
+        }
+        let trainer = FolderTrainer::new(trainer, folder);
+        Ok((generator, if goes_alone { trainer.with_adapter_alone() } else { trainer }))
+    }
+
+    /// Whether the run's adapter goes to the servers by itself. Says why where it does not.
+    async fn goes_alone(
+        &self,
+        generator: &VllmGenerator,
+        model: &Model,
+        folder: &mut WeightFolder,
+    ) -> Result<bool> {
+        let Some(adapter) = &model.adapter else { return Ok(false) };
+        let rank = adapter.config.rank;
+        let model = stirred(model)?;
+        let published = folder.publish_adapter(PolicyVersion(0), &model)?;
+        let refusal = generator.refuses_adapter(&published.location).await.map_err(failed)?;
+        if let Some(refusal) = refusal {
+            let remedy = AdapterRefusal::remedy(rank);
+            say(&format!("{refusal}; merged weights are sent. To send it alone: {remedy}"))?;
+            return Ok(false);
+        }
+        match self.check(generator, &model, &published).await? {
+            Ok(()) => {
+                say("the adapter goes to the servers by itself")?;
+                Ok(true)
+            }
+            // A base that is not the run's, or layers that it leaves out. Whole weights replace the one
+            // and hold the other; what is wrong besides is found out with them.
+            Err(apart) => {
+                generator.unload_adapters().await;
+                say(&format!(
+                    "{apart}. Either the server was not started with the model the run starts from, or it \
+                     has taken other weights since; merged weights are sent"
+                ))?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Gives the servers these weights of `model` and compares log-probs with it. Inside is what is
+    /// to be said of servers that are too far apart.
+    async fn check(
+        &self,
+        generator: &VllmGenerator,
+        model: &Model,
+        published: &WeightHandle,
+    ) -> Result<Result<(), AgreementError>> {
+        let GeneratorChoice::Vllm { logprob_tolerance, .. } = &self.recipe.pipeline.generator
+        else {
+            unreachable!("called for vLLM only")
+        };
+        generator.adopt(published).await.map_err(failed)?;
         let head = head_options(self.recipe, model.device());
         let requests = self.requests();
-        let limit = *logprob_tolerance;
-        let found = measure_agreement(&generator, &model, head, &requests, limit).await;
-        let found = found.map_err(|error| {
-            let hint = error.hint();
-            Failed::new(error, hint)
-        })?;
-        for agreement in found {
-            writeln!(std::io::stderr(), "{agreement}")?;
+        let found = measure_agreement(generator, model, head, &requests, *logprob_tolerance).await;
+        match found {
+            Ok(found) => {
+                found.iter().try_for_each(|agreement| say(&agreement.to_string()))?;
+                Ok(Ok(()))
+            }
+            Err(apart @ AgreementError::Apart { .. }) => Ok(Err(apart)),
+            Err(error) => {
+                let hint = error.hint();
+                Err(Failed::new(error, hint).into())
+            }
         }
-        Ok((generator, FolderTrainer::new(trainer, folder)))
     }
 
     fn setup(&self, model: &Model, notices: mpsc::UnboundedSender<Notice>) -> Result<VllmSetup> {
@@ -127,6 +189,10 @@ impl Servers<'_> {
         };
         self.prompts.iter().take(prompts).enumerate().map(request).collect()
     }
+}
+
+fn say(line: &str) -> Result<()> {
+    Ok(writeln!(std::io::stderr(), "{line}")?)
 }
 
 fn failed(error: GeneratorError) -> Failed {

@@ -1,7 +1,8 @@
-//! A real vLLM writes for `scalerl train`: `make test-vllm`.
+//! vLLM writes for `scalerl train`: servers of this process that stand in for it, and, with
+//! `make test-vllm`, a real one.
 //!
-//! SCALERL_VLLM_PYTHON names the Python that has vLLM (scripts/setup/vllm.py installs one); without
-//! it nothing is tested here. One server, in this order, because starting it takes a minute or more:
+//! SCALERL_VLLM_PYTHON names the Python that has the real one (scripts/setup/vllm.py installs it); without
+//! it nothing is tested of that. One server, in this order, because starting it takes a minute or more:
 //! log-probs against ours, weights changed in flight, a training run that learns while the server is
 //! killed and started again.
 
@@ -12,7 +13,12 @@
 #[path = "../../../engine/tests/audit/mod.rs"]
 mod audit;
 mod exchange;
+#[path = "../../../worker/tests/vllm/fake.rs"]
+#[expect(dead_code, reason = "the generator's own tests have servers that fail")]
+mod fake;
 mod server;
+mod standing_in;
+mod tiny;
 mod training;
 
 use std::fs;

@@ -165,11 +165,16 @@ impl VllmGenerator {
                 }
             }
         }
+        self.unload_adapters().await;
+        Ok(refusal)
+    }
+
+    /// Leaves every server without an adapter of ours, as far as they answer: for whole weights.
+    pub async fn unload_adapters(&self) {
         for server in &self.inner.fleet.servers {
             // What cannot be unloaded is replaced with the first exchange, or never asked for.
             let _ = unload(&server.client).await;
         }
-        Ok(refusal)
     }
 }
 

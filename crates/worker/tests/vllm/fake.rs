@@ -5,9 +5,9 @@
 //! them can be judged. Between `/pause` and `/resume` answers are held back. It can be told to
 //! misbehave, once per order.
 //!
-//! With [`Options::lora`] it takes adapters: requests that name one are written by its own base with the
-//! adapter merged in. A pause that aborts gives back what is half written, and, as the real one does,
-//! nothing of a request that came after it.
+//! With [`Options::lora`] it takes adapters: requests that name one are written by its base, the weights
+//! it was started with or has taken since, with the adapter merged in. A pause that aborts gives back
+//! what is half written, and, as the real one does, nothing of a request that came after it.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -22,9 +22,9 @@ use scalerl_model::folder::Model;
 use scalerl_rollout::{
     Completion, FinishReason, Generator, PolicyVersion, SampleRequest, Sampling,
 };
+use scalerl_torch::tch::{Device, Kind, Tensor};
 use scalerl_worker::{LocalGenerator, WeightStore};
 use serde_json::{Value, json};
-use tch::{Device, Kind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -93,6 +93,8 @@ struct Pause {
 struct State {
     generator: LocalGenerator,
     weight_store: Arc<WeightStore>,
+    /// The weights that adapters are put on.
+    base: Mutex<Vec<Tensor>>,
     /// The label of each version the local generator has had.
     labels: Mutex<Vec<String>>,
     pause: watch::Sender<Pause>,
@@ -139,6 +141,7 @@ impl Fake {
         let state = Arc::new(State {
             generator: LocalGenerator::start(tiny::setup(&weight_store)).unwrap(),
             weight_store,
+            base: Mutex::new(tiny::model(1).parameters),
             labels: Mutex::new(vec!["default".to_owned()]),
             pause: watch::Sender::default(),
             adapter: Mutex::default(),
@@ -303,12 +306,17 @@ async fn reload(state: &State, body: &Value) -> (u16, Value) {
     let Ok(model) = Model::load(Path::new(path), Kind::Float, Device::Cpu) else {
         return (500, json!({"error": {"message": format!("cannot load {path}")}}));
     };
-    put(state, &model).await;
+    *state.base.lock().unwrap() = copies(&model.parameters);
+    put(state, model).await;
     (200, json!({"results": [null]}))
 }
 
+fn copies(tensors: &[Tensor]) -> Vec<Tensor> {
+    tensors.iter().map(Tensor::shallow_clone).collect()
+}
+
 /// Writes with these weights from here on.
-async fn put(state: &State, model: &Model) {
+async fn put(state: &State, model: Model) {
     let version = {
         let mut labels = state.labels.lock().unwrap();
         labels.push("unnamed".to_owned());
@@ -345,14 +353,16 @@ async fn load(state: &State, body: &Value) -> (u16, Value) {
         let said = format!("LoRA rank {rank} is greater than max_lora_rank {most}.");
         return fault(500, &said);
     }
-    let base = tiny::model(1);
-    let parameters = if state.options.ignores_adapters {
-        base.parameters
+    let parameters = copies(&state.base.lock().unwrap());
+    let base = Model::over(tiny::model(1).config, parameters, None).unwrap();
+    let model = if state.options.ignores_adapters {
+        base
     } else {
-        let adapter = Adapter::load(Path::new(&path), &base).unwrap();
-        base.adapted(adapter).unwrap().merged_parameters().unwrap()
+        // vLLM does not look at which base an adapter was made for.
+        let adapter = Adapter::load(Path::new(&path), &tiny::model(1)).unwrap();
+        base.adapted(adapter).unwrap().merged().unwrap()
     };
-    put(state, &Model::over(tiny::model(1).config, parameters, None).unwrap()).await;
+    put(state, model).await;
     state.loads.fetch_add(1, Ordering::Relaxed);
     *state.adapter.lock().unwrap() = Some((name, path));
     (200, json!("Success"))
