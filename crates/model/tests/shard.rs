@@ -10,6 +10,7 @@ use std::time::Duration;
 use scalerl_model::bench::Shape;
 use scalerl_model::folder::Model;
 use scalerl_model::network::Activations;
+use scalerl_model::train::checkpoint::{SaverState, begin_together, each_master};
 use scalerl_model::train::{
     AdamWConfig, Learner, LearnerOptions, PassKind, RankError, Ranks, StartError, TrainingBatch,
 };
@@ -165,20 +166,27 @@ fn testdata(name: &str) -> PathBuf {
 
 #[test]
 fn rank_0_reads_the_files_and_the_others_need_the_config_alone() {
-    let masters = ranks(3, |ranks, data| {
+    let shown = ranks(3, |ranks, data| {
         let unloaded = if ranks.rank() == 0 {
             UnloadedModel::open(&testdata("qwen3_moe"), Device::Cpu).unwrap()
         } else {
             let config = UnloadedModel::open(&testdata("qwen3_moe"), Device::Cpu).unwrap().config;
             UnloadedModel::random(config, 99, Device::Cpu)
         };
-        let learner = Learner::fully_sharded(unloaded, options(), data).unwrap();
-        learner.gather_masters(&ranks).unwrap()
+        let mut learner = Learner::fully_sharded(unloaded, options(), data).unwrap();
+        let mut all = Vec::new();
+        let show = |_: std::ops::Range<usize>, weights: &[Tensor]| {
+            all.extend(weights.iter().map(Tensor::copy));
+            Ok::<(), RankError>(())
+        };
+        learner.each_unit(show).unwrap();
+        all
     });
     let expected = Model::load(&testdata("qwen3_moe"), Kind::Float, Device::Cpu).unwrap();
-    assert_eq!(masters[0].len(), expected.parameters.len());
-    assert!(masters[0].iter().zip(&expected.parameters).all(|(a, b)| a.equal(b)));
-    assert!(masters[1].is_empty() && masters[2].is_empty());
+    for weights in shown {
+        assert_eq!(weights.len(), expected.parameters.len());
+        assert!(weights.iter().zip(&expected.parameters).all(|(a, b)| a.equal(b)));
+    }
 }
 
 #[test]
@@ -194,4 +202,46 @@ fn a_start_that_one_rank_cannot_make_is_an_error_for_all_of_them() {
         matches!(failed.err(), Some(StartError::Ranks(RankError::Collective(_))))
     });
     assert!(said.into_iter().all(|is_so| is_so));
+}
+
+/// Where a copy has no room a rank writes its file before it goes on, and the checkpoint is the same.
+#[test]
+fn a_rank_without_room_for_a_copy_writes_its_file_at_once() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().to_path_buf();
+    let states = ranks(2, move |ranks, data| {
+        let mut learner = Learner::fully_sharded(model().into(), options(), data).unwrap();
+        add(&mut learner, ranks.rank());
+        learner.step_together(&ranks).unwrap();
+        let saver = SaverState { is_busy: false, free: Some([1 << 30, 16][ranks.rank()]) };
+        let target = (ranks.rank() == 0).then_some(folder.as_path());
+        let own = begin_together(&learner, &ranks, target, saver).unwrap().unwrap();
+        let draft = folder.join(own.name());
+        let is_written =
+            draft.join(format!("learner-{:05}-of-00002.safetensors", ranks.rank() + 1));
+        let is_written = is_written.is_file();
+        // What is written later is of now all the same.
+        ranks.sentences("").unwrap();
+        add(&mut learner, 2);
+        learner.step_together(&ranks).unwrap();
+        let said = ranks.sentences(&own.write(&|| ())).unwrap();
+        if ranks.rank() == 0 {
+            own.finish(&said, &serde_json::Value::Null).unwrap();
+        }
+        is_written
+    });
+    assert_eq!(states, [false, true], "the one without room has written before anything else");
+    let mut expected = Learner::new(model(), options()).unwrap();
+    add(&mut expected, 0);
+    add(&mut expected, 1);
+    expected.step().unwrap();
+    let (mut masters, layout) = (Vec::new(), expected.model.trained_layout().to_vec());
+    each_master(&place.path().join("step-00000001"), &layout, |master| {
+        masters.push(master.copy());
+        Ok(())
+    })
+    .unwrap();
+    for (found, expected) in masters.iter().zip(expected.masters()) {
+        assert!(found.allclose(expected, 1e-4, 1e-6, false));
+    }
 }

@@ -40,9 +40,7 @@ use crate::error::LoadError;
 use crate::save::replace_folder;
 use crate::tensor_file::write_tensors;
 use crate::tensor_writer::FileSum;
-pub use ranks::{
-    OwnFile, RestorePlan, SaverState, begin_together, each_master, restore_together,
-};
+pub use ranks::{OwnFile, RestorePlan, SaverState, begin_together, each_master, restore_together};
 use saved::Saved;
 
 const MANIFEST: &str = "checkpoint.json";
@@ -87,7 +85,7 @@ impl CheckpointError {
             Self::Damaged { .. } => "remove that folder: the run then goes on from the one before",
             Self::OtherModel { .. } => "resume with the model the run was started with",
             Self::NotShared { .. } | Self::OtherRank { .. } => {
-                "put the run's folder on storage that all trainer ranks share, under one path"
+                "put the run's folder on storage with room that all trainer ranks share, under one path"
             }
             Self::StillWriting => "save less often, or to a faster disk",
             Self::File(error) => error.hint(),

@@ -37,8 +37,8 @@ use scalerl_torch::shim;
 
 pub use full::StartError;
 pub(super) use full::residing;
-use reading::Reading;
 pub(super) use pass::Direction;
+use reading::Reading;
 pub(crate) use row::Row;
 pub use units::PassKind;
 pub(super) use units::{HeadGradient, Units};

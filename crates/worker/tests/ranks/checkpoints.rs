@@ -22,17 +22,17 @@ fn a_checkpoint_of_three_ranks_goes_on_with_two_with_one_and_without_ranks() {
     assert_same_report(&crew.trainer().step(&batches[0]).unwrap(), &expected[0]);
     assert_same_report(&crew.trainer().step(&batches[1]).unwrap(), &expected[1]);
     crew.trainer().save(&folder(2)).unwrap();
-    let mut before = crew.trainer().gather_masters().unwrap();
+    let mut before = crew.masters();
     crew.end();
     for (size, step) in [(2, 2), (1, 3)] {
         let mut crew = Crew::start(name, size, PATIENT);
         let version = crew.trainer().restore(&folder(step)).unwrap();
         assert_eq!(version, PolicyVersion(step as u64));
-        let restored = crew.trainer().gather_masters().unwrap();
+        let restored = crew.masters();
         assert!(row(&restored).equal(&row(&before)), "every weight to the last bit");
         assert_same_report(&crew.trainer().step(&batches[step]).unwrap(), &expected[step]);
         crew.trainer().save(&folder(step + 1)).unwrap();
-        before = crew.trainer().gather_masters().unwrap();
+        before = crew.masters();
         crew.end();
     }
     let mut resumed = local(name);
@@ -52,7 +52,7 @@ fn ranks_take_up_what_one_process_saved_and_refuse_what_is_damaged() {
 
     let mut crew = Crew::start("cispo", 2, PATIENT);
     assert_eq!(crew.trainer().restore(folder.path()).unwrap(), PolicyVersion(1));
-    let masters = crew.trainer().gather_masters().unwrap();
+    let masters = crew.masters();
     assert!(row(&masters).equal(&row(alone.masters())));
     let expected = alone.step(&batches[1]).unwrap();
     assert_same_report(&crew.trainer().step(&batches[1]).unwrap(), &expected);
@@ -89,13 +89,13 @@ fn a_checkpoint_of_either_scheme_is_taken_up_by_any_number_of_ranks_of_the_other
             if step > 0 {
                 let version = crew.trainer().restore(&folder(step)).unwrap();
                 assert_eq!(version, PolicyVersion(step as u64));
-                let restored = crew.trainer().gather_masters().unwrap();
+                let restored = crew.masters();
                 assert!(row(&restored).equal(&row(&before)), "every weight to the last bit");
             }
             let report = crew.trainer().step(&batches[step]).unwrap();
             assert_same_report(&report, &expected[step]);
             crew.trainer().save(&folder(step + 1)).unwrap();
-            before = crew.trainer().gather_masters().unwrap();
+            before = crew.masters();
             crew.end();
         }
         let mut resumed = local(name);
@@ -126,9 +126,9 @@ fn each_rank_writes_a_file_and_damage_to_any_of_them_is_found_and_changes_nothin
     println!("files of {bytes:?} bytes");
     let (least, most) = (bytes.iter().min().unwrap(), bytes.iter().max().unwrap());
     assert!(*most as f64 <= 1.2 * *least as f64, "parts are alike: {bytes:?}");
-    let before = crew.trainer().gather_masters().unwrap();
+    let before = crew.masters();
     crew.trainer().step(&batches[1]).unwrap();
-    let after = crew.trainer().gather_masters().unwrap();
+    let after = crew.masters();
     for rank in 1..=3 {
         let file = path.join(format!("learner-{rank:05}-of-00003.safetensors"));
         let good = std::fs::read(&file).unwrap();
@@ -141,7 +141,7 @@ fn each_rank_writes_a_file_and_damage_to_any_of_them_is_found_and_changes_nothin
         let said = said.to_string();
         assert!(said.contains("SHA-256") && said.contains(&format!("learner-{rank:05}")), "{said}");
         std::fs::write(&file, good).unwrap();
-        let masters = crew.trainer().gather_masters().unwrap();
+        let masters = crew.masters();
         assert!(row(&masters).equal(&row(&after)), "nothing has changed");
     }
     std::fs::remove_file(path.join("learner-00002-of-00003.safetensors")).unwrap();

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use scalerl_model::folder::Model;
+use scalerl_model::train::checkpoint::each_master;
 use scalerl_recipe::{Adapter, Compute, Kl, RatioGrain, Recipe, Sharding, Surrogate};
-use scalerl_rollout::{StepReport, TrainBatch};
+use scalerl_rollout::{StepReport, TrainBatch, Trainer as _};
 use scalerl_worker::ranks::{Deadlines, Launch, RankedTrainer, StoreHost, Team};
 use scalerl_worker::{LocalTrainer, WeightStore};
 use tch::{Device, Tensor};
@@ -86,9 +87,42 @@ pub(crate) fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
+/// How a rank's disk takes files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Disk {
+    Fast,
+    /// So long for each tensor.
+    Slow(Duration),
+    /// No file becomes larger than four kilobytes.
+    Full,
+}
+
 /// A rank of its own process.
 pub(crate) fn spawn(name: &str, rank: usize, size: usize, port: u16, operation: Duration) -> Child {
-    Command::new(std::env::current_exe().unwrap())
+    spawn_on(Disk::Fast, name, rank, size, port, operation)
+}
+
+fn spawn_on(
+    disk: Disk,
+    name: &str,
+    rank: usize,
+    size: usize,
+    port: u16,
+    operation: Duration,
+) -> Child {
+    let program = std::env::current_exe().unwrap();
+    let mut command = match disk {
+        Disk::Full => {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", "trap '' XFSZ; ulimit -f 8; exec \"$0\" \"$@\""]).arg(program);
+            shell
+        }
+        Disk::Fast | Disk::Slow(_) => Command::new(program),
+    };
+    if let Disk::Slow(each) = disk {
+        command.env("SCALERL_TEST_WRITE_MS", each.as_millis().to_string());
+    }
+    command
         .args(["--ignored", "--exact", "a_rank_that_another_test_has_started"])
         .env("RANK", rank.to_string())
         .env("WORLD_SIZE", size.to_string())
@@ -115,12 +149,27 @@ pub(crate) fn launch(rank: usize, size: usize, port: u16) -> Launch {
     }
 }
 
+/// A team whose own file takes so long for each tensor.
+pub(crate) fn writing_slowly(team: Team, each: Duration) -> Team {
+    team.with_write_watch(Arc::new(move || std::thread::sleep(each)))
+}
+
 impl Crew {
     pub(crate) fn start(name: &str, size: usize, operation: Duration) -> Self {
-        let port = free_port();
-        let others = (1..size).map(|rank| spawn(name, rank, size, port, operation)).collect();
+        Self::start_on(&vec![Disk::Fast; size], name, operation)
+    }
+
+    /// As many ranks as disks.
+    pub(crate) fn start_on(disks: &[Disk], name: &str, operation: Duration) -> Self {
+        let (port, size) = (free_port(), disks.len());
+        let others = (1..size)
+            .map(|rank| spawn_on(disks[rank], name, rank, size, port, operation))
+            .collect();
         let launch = launch(0, size, port);
-        let team = Team::join(&launch, Device::Cpu, deadlines(operation)).unwrap();
+        let mut team = Team::join(&launch, Device::Cpu, deadlines(operation)).unwrap();
+        if let Disk::Slow(each) = disks[0] {
+            team = writing_slowly(team, each);
+        }
         let weight_store = WeightStore::new();
         let model = start(name, 1);
         let trainer =
@@ -130,6 +179,11 @@ impl Crew {
 
     pub(crate) fn trainer(&mut self) -> &mut RankedTrainer {
         self.trainer.as_mut().unwrap()
+    }
+
+    /// Everything that is trained.
+    pub(crate) fn masters(&mut self) -> Vec<Tensor> {
+        masters(self.trainer())
     }
 
     /// Ends the run; every rank must leave by itself and content.
@@ -152,6 +206,20 @@ impl Drop for Crew {
             let _ = other.wait();
         }
     }
+}
+
+/// Everything that is trained, as a checkpoint has it.
+pub(crate) fn masters(trainer: &mut RankedTrainer) -> Vec<Tensor> {
+    let folder = tempfile::tempdir().unwrap();
+    trainer.save(folder.path()).unwrap();
+    let step = format!("step-{:08}", trainer.version().0);
+    let mut masters = Vec::new();
+    each_master(&folder.path().join(step), trainer.model().trained_layout(), |master| {
+        masters.push(master.copy());
+        Ok(())
+    })
+    .unwrap();
+    masters
 }
 
 pub(crate) fn local(name: &str) -> LocalTrainer {

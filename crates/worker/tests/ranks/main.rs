@@ -13,11 +13,12 @@ mod crew;
 mod full;
 mod losing;
 mod numbers;
+mod writing;
 
 use std::time::Duration;
 
 use batches::{batch, trained_as};
-use crew::{deadlines, untrained, variant};
+use crew::{deadlines, untrained, variant, writing_slowly};
 use scalerl_rollout::Trainer as _;
 use scalerl_worker::WeightStore;
 use scalerl_worker::ranks::{Launch, RankedTrainer, Team, follow};
@@ -29,8 +30,11 @@ fn a_rank_that_another_test_has_started() {
     let launch = Launch::from_environment().unwrap().expect("started by another test");
     let operation = std::env::var("SCALERL_TEST_OPERATION_MS").unwrap().parse().unwrap();
     let recipe = variant(&std::env::var("SCALERL_TEST_VARIANT").unwrap());
-    let team =
+    let mut team =
         Team::join(&launch, Device::Cpu, deadlines(Duration::from_millis(operation))).unwrap();
+    if let Ok(each) = std::env::var("SCALERL_TEST_WRITE_MS") {
+        team = writing_slowly(team, Duration::from_millis(each.parse().unwrap()));
+    }
     if launch.rank == 0 {
         let start = untrained(&std::env::var("SCALERL_TEST_VARIANT").unwrap(), 1);
         let mut trainer = RankedTrainer::lead(&recipe, start, team, WeightStore::new()).unwrap();

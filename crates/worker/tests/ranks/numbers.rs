@@ -12,7 +12,7 @@ use tch::{Device, Kind, Tensor};
 use crate::batches::model_of;
 use crate::crew::{
     Crew, FLOAT_SUMS, PATIENT, assert_same_report, batches, deadlines, distance, free_port, full,
-    launch, local, variant,
+    launch, local, masters, variant,
 };
 
 const VARIANTS: [&str; 4] = ["cispo", "gspo", "all-terms", "lora"];
@@ -32,7 +32,7 @@ fn one_two_and_three_ranks_give_the_numbers_of_one_process() {
                 let found = crew.trainer().step(batch).unwrap();
                 assert_same_report(&found, expected);
             }
-            let masters = crew.trainer().gather_masters().unwrap();
+            let masters = crew.masters();
             let apart = distance(&masters, alone.masters());
             println!("{name}, {size} ranks: weights moved by {moved:.1e}, apart by {apart:.1e}");
             assert!(apart <= FLOAT_SUMS && apart <= 1e-3 * moved, "{name} {size}: {apart} {moved}");
@@ -56,7 +56,7 @@ fn ranks_that_compute_in_bf16_follow_one_process_that_does() {
             let apart = (found.gradient_norm / expected.gradient_norm - 1.0).abs();
             assert!(apart <= most, "{size}: {} {}", found.gradient_norm, expected.gradient_norm);
         }
-        let masters = crew.trainer().gather_masters().unwrap();
+        let masters = crew.masters();
         let apart = distance(&masters, alone.masters());
         println!("bf16, {size} ranks: apart by {apart:.1e}");
         assert!(apart <= most, "{size}: {apart}");
@@ -128,7 +128,7 @@ fn compare_over_nccl(name: &str) {
         assert_eq!(found.trained_tokens, expected.trained_tokens);
     }
     let expected: Vec<Tensor> = alone.masters().iter().map(|m| m.to_device(Device::Cpu)).collect();
-    let apart = distance(&ranked.gather_masters().unwrap(), &expected);
+    let apart = distance(&masters(&mut ranked), &expected);
     println!("weights apart by {apart:.1e}");
     assert!(apart <= 1e-5, "{apart}");
     let folder = tempfile::tempdir().unwrap();
