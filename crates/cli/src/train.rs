@@ -43,6 +43,7 @@ use cluster::{Part, own_device};
 use conduct::{Parts, conduct};
 use destination::{Destination, resumed_recipe};
 use environment::environment;
+use memory::Places;
 use policy::Policy;
 use rendering::Renderer;
 
@@ -128,9 +129,15 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         .then(|| UndoStart(destination.path().to_owned()));
     let record = destination.path().join("held_out.json");
     let problems = material::read(&recipe, &record)?;
+    // Ranks have a GPU each; one more is nobody's to take.
+    let generator_device = match &lead.ranks {
+        Some(_) => device,
+        None => generator_device(&args.device, device, &recipe),
+    };
+    let places = Places { trainer: device, generator: generator_device };
     let policy = match Policy::recorded(destination.path()) {
-        Some(policy) => Some(policy),
-        None => Policy::prepare(&recipe, device)?,
+        Some(policy) => Some(policy.fitting(&recipe, places)?),
+        None => Policy::prepare(&recipe, places)?,
     };
     let Some(policy) = policy else {
         let line = "stopped in the warm-up, which is saved; the same command goes on with it";
@@ -163,11 +170,6 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     // Until the run has ended and its report is written.
     #[cfg(feature = "watch")]
     let _page = args.watch.then(|| crate::watch::beside(folder.path())).flatten();
-    // Ranks have a GPU each; one more is nobody's to take.
-    let generator_device = match &lead.ranks {
-        Some(_) => device,
-        None => generator_device(&args.device, device, &recipe),
-    };
     let is_alone = lead.ranks.is_none()
         && lead.generators == 0
         && recipe.pipeline.generator == GeneratorChoice::Local;
@@ -220,12 +222,13 @@ fn dry_run(args: &Args, recipe: &Resolved, device: Device, out: &mut dyn Write) 
         Destination::new(args.run.as_deref(), recipe, &args.recipes)?;
     }
     say_advice(recipe, out)?;
-    let is_shared = generator_device(&args.device, device, recipe) == device;
-    let own_devices = if is_shared { 1.0 } else { 2.0 };
+    let generator = match recipe.cluster.trainers {
+        0 | 1 => generator_device(&args.device, device, recipe),
+        _ => device,
+    };
     let machine = plan::Machine {
-        device,
+        places: Places { trainer: device, generator },
         device_memory: args.device_memory,
-        own_devices,
         price_per_hour: args.price_per_hour,
     };
     plan::print(recipe, &machine, out)

@@ -1,5 +1,6 @@
 // Bytes of tensors on the CPU, now and at the most: what a GPU's allocator says of itself, for tests of what
-// a run holds. Off until it is asked for; from then on for the whole process.
+// a run holds. Off until it is asked for; from then on for the whole process. A limit makes it fail as a full
+// device does.
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
@@ -7,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <mutex>
 #include <unordered_map>
 
@@ -18,6 +20,7 @@ std::mutex mutex;
 std::unordered_map<void*, uint64_t> sizes;
 uint64_t held = 0;
 uint64_t peak = 0;
+uint64_t limit = std::numeric_limits<uint64_t>::max();
 
 void release(void* data) {
   if (data == nullptr) return;
@@ -34,6 +37,12 @@ void release(void* data) {
 
 struct Counting final : at::Allocator {
   at::DataPtr allocate(size_t bytes) override {
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      TORCH_CHECK_WITH(
+          OutOfMemoryError, bytes <= limit && held <= limit - bytes, "CPU out of memory. Tried to allocate ", bytes,
+          " bytes beside ", held, ", and ", limit, " are all there is");
+    }
     void* data = c10::alloc_cpu(bytes);
     if (data != nullptr) {
       const std::lock_guard<std::mutex> lock(mutex);
@@ -69,6 +78,11 @@ void scalerl_cpu_memory(uint64_t* now, uint64_t* most) {
 void scalerl_reset_cpu_peak() {
   const std::lock_guard<std::mutex> lock(mutex);
   peak = held;
+}
+
+void scalerl_limit_cpu_memory(uint64_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  limit = bytes;
 }
 
 }  // extern "C"

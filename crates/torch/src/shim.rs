@@ -33,6 +33,7 @@ unsafe extern "C" {
     fn scalerl_count_cpu_memory() -> c_int;
     fn scalerl_cpu_memory(now: *mut u64, most: *mut u64);
     fn scalerl_reset_cpu_peak();
+    fn scalerl_limit_cpu_memory(bytes: u64);
     fn scalerl_empty_cache() -> c_int;
     fn scalerl_synchronize(device: i32) -> c_int;
     fn scalerl_synchronize_stream(device: i32) -> c_int;
@@ -207,6 +208,12 @@ pub fn cpu_memory() -> (u64, u64) {
 pub fn reset_cpu_peak() {
     // SAFETY: takes nothing.
     unsafe { scalerl_reset_cpu_peak() };
+}
+
+/// Where tensors on the CPU are counted, none is made that would bring them above so many bytes.
+pub fn limit_cpu_memory(bytes: u64) {
+    // SAFETY: takes a plain number.
+    unsafe { scalerl_limit_cpu_memory(bytes) };
 }
 
 /// CUDA refuses to wait for a whole device, or to free its memory, while any of its streams is

@@ -13,10 +13,11 @@
 //! peak on a GPU by scripts/h200/memory.sh.
 //!
 //! Not here: which moment of a step is the fullest (`moments.rs`), what to change where it does not fit
-//! (`fit.rs`).
+//! (`fit.rs`), what an error adds (`holders.rs`).
 
 mod activations;
 mod fit;
+mod holders;
 mod moments;
 mod numbers;
 pub mod table;
@@ -26,10 +27,10 @@ mod tests;
 use scalerl_model::config::ModelConfig;
 use scalerl_model::error::LoadError;
 use scalerl_recipe::{GeneratorChoice, Kl, Recipe, Sharding};
-use scalerl_rollout::TrainerError;
 use tch::Device;
 
 pub use fit::{Change, Fit, OnMore, fit, out_of_room};
+pub use holders::Holders;
 
 use crate::options::{cache_tokens, learner_options};
 use activations::generating;
@@ -294,17 +295,6 @@ pub fn of_generator_apart(setting: &Setting) -> Result<Option<RankMemory>, LoadE
 /// What will be taken on a device after a generator was made beside its trainer, and is not taken yet.
 pub fn later(setting: &Setting) -> Result<u64, LoadError> {
     Ok(of(setting, 0)?.later)
-}
-
-/// An error of a device without room says who holds it (`out_of_room`).
-pub fn with_holders(error: TrainerError, holders: &str) -> TrainerError {
-    match error {
-        TrainerError::OutOfMemory { version, reason } => {
-            let first = reason.lines().next().unwrap_or_default();
-            TrainerError::OutOfMemory { version, reason: format!("{first}; {holders}") }
-        }
-        other => other,
-    }
 }
 
 /// Bytes in words.

@@ -18,6 +18,7 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use crate::flops::{SequenceSize, forward_flops};
 use crate::loss::{Tally, Totals, token_loss};
+use crate::memory::Holders;
 use crate::micro_batch::{MicroBatch, check, length, pieces};
 use crate::ranks::rank_error;
 use crate::trainer::{checkpoint_error, file_error};
@@ -29,11 +30,17 @@ pub(crate) struct Policy {
     objective: Objective,
     micro_batch_tokens: usize,
     reference: Option<Model>,
+    holders: Holders,
 }
 
 impl Policy {
     /// The reference, where the recipe has a KL penalty, is the learner's model as it is now.
-    pub(crate) fn try_new(recipe: &Recipe, mut learner: Learner) -> Result<Self, TchError> {
+    /// `holders` is what its errors say of memory.
+    pub(crate) fn try_new(
+        recipe: &Recipe,
+        mut learner: Learner,
+        holders: Holders,
+    ) -> Result<Self, TchError> {
         let has_reference = recipe.objective.kl != Kl::None;
         let reference = has_reference.then(|| {
             if learner.is_fully_sharded() { learner.freeze() } else { frozen(&learner.model) }
@@ -44,6 +51,7 @@ impl Policy {
             objective: recipe.objective.clone(),
             micro_batch_tokens: recipe.pipeline.micro_batch_tokens as usize,
             reference,
+            holders,
         })
     }
 
@@ -248,7 +256,17 @@ impl Policy {
     pub(crate) fn give_up(&mut self, error: TrainerError) -> TrainerError {
         // A device that fails here too has failed for the reason we are about to tell.
         let _ = self.learner.discard_gradients();
-        error
+        self.with_holders(error)
+    }
+
+    /// An error of a device without room says who holds it.
+    pub(crate) fn with_holders(&self, error: TrainerError) -> TrainerError {
+        self.holders.name_in(error)
+    }
+
+    /// Errors speak of other holders from here on.
+    pub(crate) fn set_holders(&mut self, holders: Holders) {
+        self.holders = holders;
     }
 
     /// What a step over the whole batch comes to.
@@ -322,7 +340,11 @@ pub(crate) fn pass_error(version: PolicyVersion, error: &RankError) -> TrainerEr
 }
 
 pub(crate) fn device_error(version: PolicyVersion, error: &TchError) -> TrainerError {
-    let reason = error.to_string();
+    failed_device(version, error.to_string())
+}
+
+/// What a device has failed with, as it or another rank says it.
+pub(crate) fn failed_device(version: PolicyVersion, reason: String) -> TrainerError {
     // CUDA's allocator says the first, the CPU's the second.
     if ["out of memory", "not enough memory", "can't allocate memory"]
         .iter()

@@ -29,6 +29,7 @@ use scalerl_torch::device;
 use serde_json::json;
 use tch::{TchError, Tensor};
 
+use crate::memory::Holders;
 use crate::options::learner_options;
 use crate::policy::{Policy, device_error, step_error};
 use crate::ranks::rank_error;
@@ -62,9 +63,10 @@ impl LocalTrainer {
         weight_store: Arc<WeightStore>,
     ) -> Result<Self, TrainerError> {
         let options = learner_options(recipe, model.device());
-        let failed = |error: TchError| device_error(PolicyVersion(0), &error);
+        let holders = Holders::on(model.device(), recipe, &model.config, 0);
+        let failed = |error: TchError| holders.name_in(device_error(PolicyVersion(0), &error));
         let learner = Learner::new(model, options).map_err(failed)?;
-        let policy = Policy::try_new(recipe, learner).map_err(failed)?;
+        let policy = Policy::try_new(recipe, learner, holders.clone()).map_err(failed)?;
         Ok(Self { policy, weight_store, threads: None, sharing: Sharing::Copied })
     }
 
@@ -102,6 +104,13 @@ impl LocalTrainer {
     #[must_use]
     pub fn with_threads(mut self, threads: Option<usize>) -> Self {
         self.threads = threads;
+        self
+    }
+
+    /// Names these where the device has no room: a generator may be on another device, or nowhere.
+    #[must_use]
+    pub fn with_holders(mut self, holders: Holders) -> Self {
+        self.policy.set_holders(holders);
         self
     }
 
@@ -154,14 +163,15 @@ impl Trainer for LocalTrainer {
 
     fn publish(&mut self) -> Result<WeightHandle, TrainerError> {
         let version = self.version();
+        let failed = |error: TchError| self.policy.with_holders(device_error(version, &error));
         if !matches!(self.sharing, Sharing::Copied) {
             let lent = self.weight_store.lend(version, self.masters());
-            let (handle, lease) = lent.map_err(|error| device_error(version, &error))?;
+            let (handle, lease) = lent.map_err(failed)?;
             self.sharing = Sharing::Lent(lease);
             return Ok(handle);
         }
         let published = self.weight_store.publish(version, self.model().trained());
-        published.map_err(|error| device_error(version, &error))
+        published.map_err(failed)
     }
 
     fn save(&mut self, folder: &Path) -> Result<(), TrainerError> {
@@ -268,7 +278,9 @@ mod tests {
             CheckpointError::File(LoadError::NoWeights { path: path.into() }),
         ] {
             let expected = error.hint();
-            let TrainerError::Storage { hint, .. } = checkpoint_error(path, error) else { panic!() };
+            let TrainerError::Storage { hint, .. } = checkpoint_error(path, error) else {
+                panic!()
+            };
             assert_eq!(hint, Some(expected));
         }
     }

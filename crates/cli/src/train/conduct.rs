@@ -13,13 +13,15 @@ use scalerl_engine::{
 };
 use scalerl_environment::{Chat, Environments, Surroundings};
 use scalerl_journal::{FleetChange, RunFolder};
+use scalerl_model::config::ModelConfig;
 use scalerl_model::folder::Model;
 use scalerl_recipe::{GeneratorChoice, OffPolicy, Recipe, Resolved, Sharding};
 use scalerl_rollout::{Environment, Generator, Trainer};
 use scalerl_task::{Rendered, TaskGrader};
+use scalerl_torch::shim;
 use scalerl_torch::tch::{Device, Kind, Tensor};
 use scalerl_worker::flops::{SequenceSize, forward_flops};
-use scalerl_worker::memory::{self, Setting};
+use scalerl_worker::memory::{self, Holders, Setting};
 use scalerl_worker::options::{cache_after_exchange, compute_kind, generator_options_beside};
 use scalerl_worker::ranks::{RankedTrainer, Team};
 use scalerl_worker::remote::RedisGenerator;
@@ -85,7 +87,11 @@ impl Parts<'_> {
         let (recipe, lead) = (self.recipe, &self.lead);
         let Some(launch) = &lead.ranks else {
             let model = self.policy.load(recipe, Kind::Float, self.device)?;
+            let holders = self.holders(&model.config);
             let mut trainer = LocalTrainer::try_new(recipe, model, weight_store.clone())?;
+            if let Some(holders) = holders {
+                trainer = trainer.with_holders(holders);
+            }
             if recipe.shares_weights() {
                 trainer = trainer.with_shared_weights();
             }
@@ -108,6 +114,16 @@ impl Parts<'_> {
         })?;
         let trainer = RankedTrainer::lead(recipe, model, team, weight_store.clone())?;
         Ok(AnyTrainer::Ranked(Box::new(trainer)))
+    }
+
+    /// What an error of the trainer's device says of memory where the generator is on another one.
+    fn holders(&self, config: &ModelConfig) -> Option<Holders> {
+        if self.generator_device == self.device {
+            return None;
+        }
+        let bytes = shim::device_memory(self.device).ok().map(|(_, all)| all);
+        let setting = Setting::of(self.recipe, config, self.device, bytes);
+        Some(Holders::of(&setting.with_generator_on(self.generator_device), 0))
     }
 
     /// The policy as a generator computes with it.

@@ -9,7 +9,9 @@ use scalerl_model::config::ModelConfig;
 use scalerl_recipe::Recipe;
 use scalerl_torch::shim;
 use scalerl_torch::tch::Device;
-use scalerl_worker::memory::{Fit, Holder, Setting, fit, of, said};
+use scalerl_worker::memory::{
+    Fit, Holder, RankMemory, Setting, fit, host, of, of_generator_apart, said, usable,
+};
 
 use crate::failure::BadInput;
 use crate::train::policy::bad_model;
@@ -33,6 +35,21 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
+/// Where a run trains and, where its own process generates, where that is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Places {
+    pub(crate) trainer: Device,
+    pub(crate) generator: Device,
+}
+
+impl Places {
+    /// GPUs in place of these, as many as they are.
+    fn as_gpus(self) -> Self {
+        let generator = Device::Cuda(usize::from(self.generator != self.trainer));
+        Self { trainer: Device::Cuda(0), generator }
+    }
+}
+
 /// What a device has, as far as it is known.
 fn device_bytes(device: Device, named: Option<u64>) -> Result<Option<u64>> {
     match (named, device) {
@@ -42,44 +59,64 @@ fn device_bytes(device: Device, named: Option<u64>) -> Result<Option<u64>> {
     }
 }
 
-/// The device whose sizes are asked about: a GPU where a size was named.
-fn asked(device: Device, named: Option<u64>) -> Device {
-    if named.is_some() { Device::Cuda(0) } else { device }
+/// Who holds how much, and all together.
+fn holders(memory: &RankMemory) -> String {
+    let held = Holder::ALL.iter().filter(|holder| memory.of(**holder) > 0).map(|holder| {
+        let room = match holder {
+            Holder::Cache => format!(" ({} tokens)", memory.cache_tokens),
+            _ => String::new(),
+        };
+        format!("{} {}{room}", holder.name(), said(memory.of(*holder)))
+    });
+    format!("{}: {} in all", held.collect::<Vec<_>>().join(", "), said(memory.total()))
 }
 
-/// Says what the fullest device holds, whether that fits, and what to change where it does not.
+/// Says what the fullest device holds, whether that fits, and what to change where it does not; then
+/// what a generator apart and the host hold. A size that is named is of GPUs that are asked about.
 pub(crate) fn print(
     recipe: &Recipe,
     config: &ModelConfig,
-    device: Device,
+    places: Places,
     named: Option<u64>,
     out: &mut dyn Write,
 ) -> Result<()> {
-    let bytes = device_bytes(device, named)?;
-    let setting = Setting::of(recipe, config, asked(device, named), bytes);
+    let places = if named.is_some() { places.as_gpus() } else { places };
+    let bytes = device_bytes(places.trainer, named)?;
+    let setting = Setting::of(recipe, config, places.trainer, bytes);
+    let setting = setting.with_generator_on(places.generator);
     let memory = of(&setting, 0).map_err(|error| bad_model(&error))?;
     let rank = if setting.ranks() > 1 { " (the first of the trainers, the fullest)" } else { "" };
-    let held: Vec<String> = Holder::ALL
-        .iter()
-        .filter(|holder| memory.of(**holder) > 0)
-        .map(|holder| {
-            let room = match holder {
-                Holder::Cache => format!(" ({} tokens)", memory.cache_tokens),
-                _ => String::new(),
-            };
-            format!("{} {}{room}", holder.name(), said(memory.of(*holder)))
-        })
-        .collect();
-    writeln!(out, "memory    {}: {} in all{rank}", held.join(", "), said(memory.total()))?;
-    let Some(bytes) = bytes else { return Ok(()) };
-    let found = fit(&setting, bytes).map_err(|error| bad_model(&error))?;
-    write!(out, "          of {} that can be used of a device", said(found.usable))?;
-    match found.largest_micro_batch {
-        Some(tokens) => writeln!(out, "; the largest micro-batch that fits has {tokens} tokens")?,
-        None => writeln!(out, "; not even one sequence of the longest kind fits")?,
+    writeln!(out, "memory    {}{rank}", holders(&memory))?;
+    if let Some(bytes) = bytes {
+        let found = fit(&setting, bytes).map_err(|error| bad_model(&error))?;
+        write!(out, "          of {} that can be used of a device", said(found.usable))?;
+        match found.largest_micro_batch {
+            Some(tokens) => {
+                writeln!(out, "; the largest micro-batch that fits has {tokens} tokens")?;
+            }
+            None => writeln!(out, "; not even one sequence of the longest kind fits")?,
+        }
+        if !found.fits() {
+            writeln!(out, "          DOES NOT FIT: {}", advice(&found))?;
+        }
     }
-    if !found.fits() {
-        writeln!(out, "          DOES NOT FIT: {}", advice(&found))?;
+    if let Some(apart) = of_generator_apart(&setting).map_err(|error| bad_model(&error))? {
+        let fits = bytes.is_none_or(|bytes| apart.total() <= usable(bytes));
+        let verdict = if fits { "" } else { "; DOES NOT FIT" };
+        writeln!(out, "          the generator's device: {}{verdict}", holders(&apart))?;
+    }
+    if places.trainer != Device::Cpu {
+        let host = host(&setting).map_err(|error| bad_model(&error))?;
+        let mut held = Vec::new();
+        if host.published > 0 {
+            held.push(format!("published copies {}", said(host.published)));
+        }
+        if host.checkpoint > 0 {
+            held.push(format!("a checkpoint {} while it is written", said(host.checkpoint)));
+        }
+        if !held.is_empty() {
+            writeln!(out, "          the host: {}", held.join(", "))?;
+        }
     }
     Ok(())
 }
@@ -92,36 +129,53 @@ fn advice(found: &Fit) -> String {
         .map(|change| format!("--set '{}' ({})", change.set, said(change.total)))
         .collect();
     let all = sets.join(", then ");
-    if found.can_fit() {
-        format!("it does with {all}")
-    } else if all.is_empty() {
-        "it needs larger devices, or a smaller model".to_owned()
-    } else {
-        format!("nor with {all}: it needs larger devices, or a smaller model")
+    let more = found.on_more.as_ref().map(|more| {
+        let sets: Vec<String> = more.sets.iter().map(|set| format!("--set '{set}'")).collect();
+        format!("on {} devices with {} ({} each)", more.trainers, sets.join(" "), said(more.total))
+    });
+    match (found.can_fit(), all.is_empty(), more) {
+        (true, _, None) => format!("it does with {all}"),
+        (true, _, Some(more)) => format!("it does with {all}; or {more}"),
+        (false, _, Some(more)) => format!("it does {more}"),
+        (false, true, None) => "it needs larger devices, or a smaller model".to_owned(),
+        (false, false, None) => {
+            format!("nor with {all}: it needs larger devices, or a smaller model")
+        }
     }
 }
 
-/// Refuses a run that cannot fit its GPU.
-pub(crate) fn check(recipe: &Recipe, config: &ModelConfig, device: Device) -> Result<()> {
-    let Some(bytes) = device_bytes(device, None)? else { return Ok(()) };
-    let setting = Setting::of(recipe, config, device, Some(bytes));
+/// Refuses a run that cannot fit its GPUs.
+pub(crate) fn check(recipe: &Recipe, config: &ModelConfig, places: Places) -> Result<()> {
+    let Some(bytes) = device_bytes(places.trainer, None)? else { return Ok(()) };
+    let setting = Setting::of(recipe, config, places.trainer, Some(bytes));
+    let setting = setting.with_generator_on(places.generator);
     let found = fit(&setting, bytes).map_err(|error| bad_model(&error))?;
-    if found.fits() {
-        return Ok(());
+    if !found.fits() {
+        return Err(refusal("the run", &found.memory, found.usable).hint(advice(&found)).into());
     }
-    let largest: Vec<String> = found
-        .memory
+    match of_generator_apart(&setting).map_err(|error| bad_model(&error))? {
+        Some(apart) if apart.total() > found.usable => {
+            let hint = "it needs a larger device, or a smaller model; vLLM servers hold a model on several \
+                        GPUs (docs/vllm.md)";
+            Err(refusal("the generator", &apart, found.usable).hint(hint).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn refusal(who: &str, memory: &RankMemory, usable: u64) -> BadInput {
+    let largest: Vec<String> = memory
         .largest(3)
         .into_iter()
+        .filter(|(_, bytes)| *bytes > 0)
         .map(|(holder, bytes)| format!("{} {}", holder.name(), said(bytes)))
         .collect();
-    let message = format!(
-        "the run does not fit a device: it would hold {}, and {} can be used; most by {}",
-        said(found.memory.total()),
-        said(found.usable),
+    BadInput::new(format!(
+        "{who} does not fit a device: it would hold {}, and {} can be used; most by {}",
+        said(memory.total()),
+        said(usable),
         largest.join(", "),
-    );
-    Err(BadInput::new(message).hint(advice(&found)).into())
+    ))
 }
 
 #[cfg(test)]

@@ -17,22 +17,21 @@ use scalerl_torch::tch::Device;
 use scalerl_worker::options::learner_options;
 
 use crate::train::environment::threads;
+use crate::train::memory::Places;
 use crate::train::policy::Policy;
 use crate::train::rendering::Renderer;
 use crate::train::{material, memory};
 
 /// Where the run would be, and what an hour of a device costs.
 pub(crate) struct Machine {
-    pub(crate) device: Device,
+    pub(crate) places: Places,
     /// Bytes of a GPU that is asked about in place of the device at hand.
     pub(crate) device_memory: Option<u64>,
-    /// Devices of this process.
-    pub(crate) own_devices: f64,
     pub(crate) price_per_hour: Option<f64>,
 }
 
 pub(crate) fn print(recipe: &Resolved, machine: &Machine, out: &mut dyn Write) -> Result<()> {
-    let device = machine.device;
+    let device = machine.places.trainer;
     let aside = Aside::new();
     std::fs::create_dir_all(&aside.0)?;
     // In the order of a run, so that the same is refused first.
@@ -61,13 +60,15 @@ pub(crate) fn print(recipe: &Resolved, machine: &Machine, out: &mut dyn Write) -
 
     let step = try_problems(recipe, problems, &policy, out)?;
     step.print(recipe, out)?;
-    memory::print(recipe, &config, device, machine.device_memory, out)?;
+    memory::print(recipe, &config, machine.places, machine.device_memory, out)?;
+    let is_shared = machine.places.generator == device;
+    let own_devices = if is_shared { 1.0 } else { 2.0 };
     let question = time::Question {
         recipe,
         config: &config,
         step: &step,
         device,
-        devices: time::devices(recipe, machine.own_devices),
+        devices: time::devices(recipe, own_devices),
         price_per_hour: machine.price_per_hour,
     };
     time::print(&question, out)

@@ -36,6 +36,7 @@ use serde::{Deserialize, Serialize};
 use crate::failure::BadInput;
 use crate::interrupt::Interrupt;
 use crate::train::live::WarmUpLine;
+use crate::train::memory::Places;
 
 /// In the run's folder.
 const RECORD: &str = "policy.json";
@@ -95,10 +96,10 @@ impl Policy {
 
     /// Finds the model; makes it and warms it up where the recipe says so. `None` where the warm-up was
     /// asked to stop.
-    pub(crate) fn prepare(recipe: &Recipe, device: Device) -> Result<Option<Self>> {
+    pub(crate) fn prepare(recipe: &Recipe, places: Places) -> Result<Option<Self>> {
         if recipe.warm_up.examples == WarmUpExamples::None {
             let start = Self::start(recipe, &place(recipe).join("new"))?;
-            return start.fitting(recipe, device).map(Some);
+            return start.fitting(recipe, places).map(Some);
         }
         let place = place(recipe);
         if !matches!(recipe.model.weights, Weights::New { .. }) {
@@ -116,12 +117,12 @@ impl Policy {
         }
         let finished = place.join("sft").join("model");
         if !finished.join("config.json").is_file() {
-            let start = Self::start(recipe, &place.join("new"))?.fitting(recipe, device)?;
-            if warm_up(recipe, &start, &place, device)?.is_break() {
+            let start = Self::start(recipe, &place.join("new"))?.fitting(recipe, places)?;
+            if warm_up(recipe, &start, &place, places.trainer)?.is_break() {
                 return Ok(None);
             }
         }
-        Self { folder: finished, adapter: None, random: None }.fitting(recipe, device).map(Some)
+        Self { folder: finished, adapter: None, random: None }.fitting(recipe, places).map(Some)
     }
 
     /// The model before any warm-up, for a look at its shape; a new one is made in `aside`.
@@ -157,11 +158,11 @@ impl Policy {
 
     /// Refuses a model whose weights alone do not fit, or a run that does not, before a run folder is
     /// made for it.
-    fn fitting(self, recipe: &Recipe, device: Device) -> Result<Self> {
-        let checked = memory::check(&self.config()?, Kind::BFloat16, device);
+    pub(crate) fn fitting(self, recipe: &Recipe, places: Places) -> Result<Self> {
+        let checked = memory::check(&self.config()?, Kind::BFloat16, places.trainer);
         checked.map_err(|error| bad_model(&error))?;
         self.trained(recipe)?;
-        super::memory::check(recipe, &self.config()?, device)?;
+        super::memory::check(recipe, &self.config()?, places)?;
         Ok(self)
     }
 

@@ -9,14 +9,14 @@
 //! moment     sums of the queries' gradients
 //! ```
 //! With recomputation only the inputs of the layers stay, and one layer at a time has the rest. An
-//! adapter's products are float32: its inputs are kept as such, and its outputs are there for a moment.
+//! adapter keeps the small products of its seven matrices beside them.
 
 use scalerl_generate::GeneratorOptions;
 use scalerl_model::config::{FeedForward, LayerConfig, ModelConfig};
 use scalerl_model::network::Activations;
 
 use super::Setting;
-use crate::options::{learner_options, running};
+use crate::options::{adapter_config, learner_options, running};
 
 /// Bytes of a micro-batch.
 pub(super) struct Pass {
@@ -31,11 +31,12 @@ pub(super) struct Pass {
 }
 
 impl Pass {
-    pub(super) fn of(setting: &Setting, width: u64, is_adapter: bool) -> Self {
+    pub(super) fn of(setting: &Setting, width: u64) -> Self {
         let (config, recipe) = (setting.config, setting.recipe);
         let options = learner_options(recipe, setting.device);
         let tokens = u64::from(recipe.pipeline.micro_batch_tokens);
-        let layer = |layer: &LayerConfig| Layer::of(config, layer, width, is_adapter);
+        let rank = adapter_config(recipe).map_or(0, |adapter| adapter.rank as u64);
+        let layer = |layer: &LayerConfig| Layer::of(config, layer, width, rank);
         let layers: Vec<Layer> = config.layers.iter().map(layer).collect();
         let whole: u64 = layers.iter().map(|layer| layer.kept).sum();
         let most = |of: fn(&Layer) -> u64| layers.iter().map(of).max().unwrap_or_default();
@@ -62,7 +63,7 @@ impl Pass {
 pub(super) fn generating(setting: &Setting, width: u64) -> u64 {
     let config = setting.config;
     let usual = GeneratorOptions::of(setting.device);
-    let layer = |layer: &LayerConfig| Layer::of(config, layer, width, false).passing;
+    let layer = |layer: &LayerConfig| Layer::of(config, layer, width, 0).passing;
     let chunk = config.layers.iter().map(layer).max().unwrap_or_default();
     let rows = running(setting.recipe, setting.device) * config.vocabulary as u64;
     usual.chunk_tokens as u64 * chunk + 2 * 4 * rows
@@ -75,7 +76,8 @@ struct Layer {
 }
 
 impl Layer {
-    fn of(config: &ModelConfig, layer: &LayerConfig, width: u64, is_adapter: bool) -> Self {
+    /// With an adapter of this rank, 0 without one.
+    fn of(config: &ModelConfig, layer: &LayerConfig, width: u64, rank: u64) -> Self {
         let d = config.width as u64;
         let q = (config.heads * config.head_width) as u64;
         let kv = (config.kv_heads * config.head_width) as u64;
@@ -90,14 +92,13 @@ impl Layer {
             }
         };
         let attention = 2 * d + 2 * q + 2 * kv;
-        let numbers = attention + 2 * d + 3 * f + beside;
-        let wide_inputs = if is_adapter { 4 * (d + q + copies * d + f) } else { 0 };
-        // Sum, change and scaled change of the widest product, in float32.
-        let wide_outputs = if is_adapter { 3 * 4 * (2 * f) } else { 0 };
+        // Of queries, keys, values and the sum; gate, up and down.
+        let low = (4 + 3 * copies) * rank;
+        let numbers = attention + 2 * d + 3 * f + beside + low;
         Self {
             // Log-sums of attention are float32.
-            kept: numbers * width + 4 * config.heads as u64 + wide_inputs,
-            passing: (3 * f + 2 * d) * width + 4 * q + wide_outputs,
+            kept: numbers * width + 4 * config.heads as u64,
+            passing: (3 * f + 2 * d) * width + 4 * q,
         }
     }
 }

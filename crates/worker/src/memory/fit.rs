@@ -88,10 +88,13 @@ pub fn fit(setting: &Setting, device_bytes: u64) -> Result<Fit, LoadError> {
     Ok(Fit { memory, usable, largest_micro_batch, changes, on_more })
 }
 
-/// What an error of a device without room adds: who holds most, and what would hold less when the run
-/// goes on. An adapter would be another run.
-pub fn out_of_room(setting: &Setting) -> Result<String, LoadError> {
-    let memory = of(setting, 0)?;
+/// How [`out_of_room`] begins.
+pub(super) const MOST_IS_HELD: &str = "most is held by";
+
+/// What an error of the `rank`-th trainer without room adds: who holds most, and what would hold less
+/// when the run goes on. An adapter would be another run.
+pub fn out_of_room(setting: &Setting, rank: u64) -> Result<String, LoadError> {
+    let memory = of(setting, rank)?;
     let largest = memory.largest(4);
     let largest: Vec<String> = largest
         .iter()
@@ -101,16 +104,17 @@ pub fn out_of_room(setting: &Setting) -> Result<String, LoadError> {
     for change in &CHANGES[..KEPT_ON_RESUME] {
         let mut recipe = setting.recipe.clone();
         let Some(set) = change(&mut recipe, setting) else { continue };
-        let Ok(changed) = of(&Setting { recipe: &recipe, ..setting.clone() }, 0) else { continue };
+        let changed = of(&Setting { recipe: &recipe, ..setting.clone() }, rank);
+        let Ok(changed) = changed else { continue };
         if let Some(less) = memory.total().checked_sub(changed.total()).filter(|less| *less > 0) {
             remedies.push(format!("{set} (saves {})", said(less)));
         }
     }
     let largest = largest.join(", ");
     if remedies.is_empty() {
-        return Ok(format!("most is held by {largest}"));
+        return Ok(format!("{MOST_IS_HELD} {largest}"));
     }
-    Ok(format!("most is held by {largest}; --set {}", remedies.join(", or ")))
+    Ok(format!("{MOST_IS_HELD} {largest}; --set {}", remedies.join(", or ")))
 }
 
 fn largest_micro_batch(setting: &Setting, usable: u64) -> Result<Option<u64>, LoadError> {

@@ -43,7 +43,7 @@ pub(super) fn lasting_gradients(setting: &Setting, numbers: &Numbers) -> u64 {
 
 /// The fullest moment.
 pub(super) fn fullest(setting: &Setting, numbers: &Numbers) -> Moment {
-    let pass = Pass::of(setting, numbers.width, numbers.is_adapter);
+    let pass = Pass::of(setting, numbers.width);
     let moments = if setting.is_in_parts() {
         in_parts(setting, numbers, &pass)
     } else {
@@ -79,11 +79,7 @@ fn whole(setting: &Setting, numbers: &Numbers, pass: &Pass) -> Vec<Moment> {
             activations: pass.kept + pass.one_layer,
             ..Moment::default()
         },
-        Moment {
-            gradients: sums + of_one_pass,
-            activations: pass.one_layer,
-            ..Moment::default()
-        },
+        Moment { gradients: sums + of_one_pass, activations: pass.one_layer, ..Moment::default() },
     ];
     if setting.ranks() > 1 {
         moments.push(Moment { gradients: setting.share(4 * trained), ..Moment::default() });
@@ -107,7 +103,12 @@ fn in_parts(setting: &Setting, numbers: &Numbers, pass: &Pass) -> Vec<Moment> {
                 logits: pass.logits,
             },
             Moment { weights: two_layers, gradients: 0, activations: going_back, logits: 0 },
-            Moment { weights: width * layer, gradients: leaves, activations: pass.one_layer, logits: 0 },
+            Moment {
+                weights: width * layer,
+                gradients: leaves,
+                activations: pass.one_layer,
+                logits: 0,
+            },
         ];
     }
     let leaf = numbers.leaf();

@@ -154,7 +154,7 @@ fn an_error_without_room_names_no_holder_larger_than_the_device_and_what_a_resum
         for (holder, bytes) in of(&setting, 0).unwrap().largest(4) {
             assert!(bytes < H200, "{} {bytes}", holder.name());
         }
-        let said = out_of_room(&setting).unwrap();
+        let said = out_of_room(&setting, 0).unwrap();
         assert!(!said.contains("TiB") && !said.contains("adapter"), "{said}");
         for key in ["pipeline.weights=shared", "optimizer.moments=bf16", "optimizer.gradients=bf16"]
         {
@@ -163,7 +163,7 @@ fn an_error_without_room_names_no_holder_larger_than_the_device_and_what_a_resum
     }
     recipe.cluster.trainers = 8;
     recipe.model.activation_checkpointing = true;
-    let said = out_of_room(&setting(&recipe, &config)).unwrap();
+    let said = out_of_room(&setting(&recipe, &config), 0).unwrap();
     assert!(said.contains("cluster.sharding=full"), "{said}");
 }
 

@@ -12,6 +12,7 @@ use super::saving::Writer;
 use super::start::learner;
 use super::step::step_together;
 use super::team::Team;
+use crate::memory::Holders;
 use crate::policy::Policy;
 
 /// Why a rank stopped before rank 0 said so.
@@ -49,8 +50,10 @@ pub fn follow(
     mut team: Team,
 ) -> Result<PolicyVersion, FollowError> {
     assert!(team.rank() > 0, "rank 0 leads");
-    let learner = learner(recipe, model.into(), team.take_data())?;
-    let mut policy = Policy::try_new(recipe, learner).map_err(RankError::from)?;
+    let model = model.into();
+    let holders = Holders::on(model.device, recipe, &model.config, team.rank() as u64);
+    let learner = learner(recipe, model, team.take_data())?;
+    let mut policy = Policy::try_new(recipe, learner, holders).map_err(RankError::from)?;
     let mut writer = Writer::of(&team);
     loop {
         team.ranks.control.set_timeout(team.deadlines.silence);

@@ -21,6 +21,7 @@ use super::share::split;
 use super::start::learner;
 use super::step::{rank_error, step_together};
 use super::team::Team;
+use crate::memory::Holders;
 use crate::policy::{Policy, device_error};
 use crate::trainer::{checkpoint_error, file_error, newest};
 use crate::weight_store::WeightStore;
@@ -47,10 +48,13 @@ impl RankedTrainer {
         weight_store: Arc<WeightStore>,
     ) -> Result<Self, TrainerError> {
         assert_eq!(team.rank(), 0, "rank 0 leads");
-        let learner = learner(recipe, model.into(), team.take_data());
-        let learner = learner.map_err(start_error)?;
-        let policy = Policy::try_new(recipe, learner);
-        let policy = policy.map_err(|error| device_error(PolicyVersion(0), &error))?;
+        let model = model.into();
+        let holders = Holders::on(model.device, recipe, &model.config, 0);
+        let learner = learner(recipe, model, team.take_data());
+        let learner = learner.map_err(|error| holders.name_in(start_error(error)))?;
+        let policy = Policy::try_new(recipe, learner, holders.clone());
+        let failed = |error| holders.name_in(device_error(PolicyVersion(0), &error));
+        let policy = policy.map_err(failed)?;
         let (roll, saver) = (team.roll.clone(), Saver::of(&team));
         Ok(Self { policy, pulse: Pulse::start(team), roll, saver, weight_store })
     }
@@ -137,7 +141,7 @@ impl Trainer for RankedTrainer {
             return together(pulse, Order::ShowWeights, |_| policy.publish_units(weight_store));
         }
         let published = self.weight_store.publish(version, self.model().trained());
-        published.map_err(|error| device_error(version, &error))
+        published.map_err(|error| self.policy.with_holders(device_error(version, &error)))
     }
 
     fn save(&mut self, folder: &Path) -> Result<(), TrainerError> {

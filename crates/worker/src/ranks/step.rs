@@ -4,7 +4,7 @@ use scalerl_model::train::{RankError, Ranks, StepReport};
 use scalerl_rollout::{PolicyVersion, TrainBatch, TrainerError};
 
 use crate::loss::{StepSums, Totals};
-use crate::policy::{Policy, device_error, step_error};
+use crate::policy::{Policy, device_error, failed_device, step_error};
 
 /// Adds up the own share, then goes on with the sums of all. An error of one is an error of all, and
 /// leaves every rank as it was before the step.
@@ -25,13 +25,14 @@ fn try_step(
     share: &TrainBatch,
 ) -> Result<(Totals, StepReport), TrainerError> {
     let rounds = policy.rounds(ranks, share)?;
-    let own = add_share(policy, version, share);
+    // Named here: others hear of it before this rank gives up.
+    let own = add_share(policy, version, share).map_err(|error| policy.with_holders(error));
     if let Err(error @ TrainerError::RankLost { .. }) = own {
         return Err(error);
     }
     // Others may have more pieces, and must not wait for a rank that has failed in one of its own.
     policy.keep_pace(rounds)?;
-    let totals = totals_of_all(ranks, own)?;
+    let totals = totals_of_all(ranks, version, own)?;
     policy.check_totals(&totals)?;
     let step = policy.learner.step_together(ranks);
     Ok((totals, step.map_err(|error| step_error(version, &error))?))
@@ -53,6 +54,7 @@ fn add_share(
 /// The sums of all ranks, added in the order of ranks: the same number everywhere.
 fn totals_of_all(
     ranks: &Ranks,
+    version: PolicyVersion,
     own: Result<StepSums, TrainerError>,
 ) -> Result<Totals, TrainerError> {
     const FAILED: usize = StepSums::COUNT;
@@ -63,7 +65,7 @@ fn totals_of_all(
     }
     let everybody = ranks.numbers(&numbers).map_err(|error| rank_error(&error))?;
     if everybody.iter().any(|numbers| numbers[FAILED] > 0.0) {
-        return Err(what_went_wrong(ranks, own.err()));
+        return Err(what_went_wrong(ranks, version, own.err()));
     }
     let mut all = StepSums::nothing();
     for numbers in everybody {
@@ -75,8 +77,16 @@ fn totals_of_all(
 }
 
 /// Ranks that failed say why; the lowest is told.
-fn what_went_wrong(ranks: &Ranks, own: Option<TrainerError>) -> TrainerError {
-    let sentence = own.as_ref().map(ToString::to_string).unwrap_or_default();
+fn what_went_wrong(
+    ranks: &Ranks,
+    version: PolicyVersion,
+    own: Option<TrainerError>,
+) -> TrainerError {
+    let sentence = match &own {
+        // Rank 0 says the rest itself.
+        Some(TrainerError::OutOfMemory { reason, .. }) => reason.clone(),
+        other => other.as_ref().map(ToString::to_string).unwrap_or_default(),
+    };
     let told = ranks.sentences(&sentence);
     if let Some(own) = own {
         return own;
@@ -88,7 +98,8 @@ fn what_went_wrong(ranks: &Ranks, own: Option<TrainerError>) -> TrainerError {
                 || "a rank failed and did not say why".to_owned(),
                 |(rank, said)| format!("trainer rank {rank}: {said}"),
             );
-            TrainerError::Device { reason }
+            // A rank without room is not rank 0's, and has named its own holders.
+            failed_device(version, reason)
         }
         Err(error) => rank_error(&error),
     }

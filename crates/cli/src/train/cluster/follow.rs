@@ -10,6 +10,7 @@ use scalerl_worker::ranks::{Launch, Team, follow};
 
 use super::rank_deadlines;
 use crate::failure::Failed;
+use crate::train::memory::Places;
 use crate::train::policy::Policy;
 
 /// Serves until rank 0 ends the run. `run` is the folder of a run that has begun, where that is known.
@@ -19,10 +20,11 @@ pub(crate) fn run(
     device: Device,
     run: Option<&Path>,
 ) -> Result<()> {
+    let places = Places { trainer: device, generator: device };
     let policy = match run.and_then(Policy::recorded) {
-        Some(policy) => policy,
+        Some(policy) => policy.fitting(recipe, places)?,
         // Rank 0 makes the same: one of them does, the others wait for it.
-        None => match Policy::prepare(recipe, device)? {
+        None => match Policy::prepare(recipe, places)? {
             Some(policy) => policy,
             // Asked to stop, as rank 0 was, which says so.
             None => return Ok(()),
