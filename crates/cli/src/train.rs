@@ -129,12 +129,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         .then(|| UndoStart(destination.path().to_owned()));
     let record = destination.path().join("held_out.json");
     let problems = material::read(&recipe, &record)?;
-    // Ranks have a GPU each; one more is nobody's to take.
-    let generator_device = match &lead.ranks {
-        Some(_) => device,
-        None => generator_device(&args.device, device, &recipe),
-    };
-    let places = Places { trainer: device, generator: generator_device };
+    let places = Places::of(&args.device, device, &recipe);
     let policy = match Policy::recorded(destination.path()) {
         Some(policy) => Some(policy.fitting(&recipe, places)?),
         None => Policy::prepare(&recipe, places)?,
@@ -181,7 +176,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         material,
         device,
         device_name: &args.device,
-        generator_device,
+        generator_device: places.generator,
         lead,
         history,
     };
@@ -222,12 +217,8 @@ fn dry_run(args: &Args, recipe: &Resolved, device: Device, out: &mut dyn Write) 
         Destination::new(args.run.as_deref(), recipe, &args.recipes)?;
     }
     say_advice(recipe, out)?;
-    let generator = match recipe.cluster.trainers {
-        0 | 1 => generator_device(&args.device, device, recipe),
-        _ => device,
-    };
     let machine = plan::Machine {
-        places: Places { trainer: device, generator },
+        places: Places::of(&args.device, device, recipe),
         device_memory: args.device_memory,
         price_per_hour: args.price_per_hour,
     };
@@ -258,16 +249,6 @@ fn check_shared_weights(recipe: &Recipe, device: Device) -> Result<()> {
 }
 
 const GIB: f64 = (1_u64 << 30) as f64;
-
-/// The generator's own GPU where the machine has two or more and none was named, and where it does not
-/// share the trainer's weights; else the trainer's.
-fn generator_device(named: &str, trainer: Device, recipe: &Recipe) -> Device {
-    if recipe.shares_weights() {
-        return trainer;
-    }
-    let is_free = matches!(named, "auto" | "cuda") && device::open().cuda_devices >= 2;
-    if is_free && trainer == Device::Cuda(0) { Device::Cuda(1) } else { trainer }
-}
 
 fn finish(end: &RunEnd, out: &mut dyn Write) -> Result<()> {
     let folder = end.folder.display();

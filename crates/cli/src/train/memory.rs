@@ -7,8 +7,8 @@ use std::io::Write;
 use anyhow::Result;
 use scalerl_model::config::ModelConfig;
 use scalerl_recipe::Recipe;
-use scalerl_torch::shim;
 use scalerl_torch::tch::Device;
+use scalerl_torch::{device, shim};
 use scalerl_worker::memory::{
     Fit, Holder, RankMemory, Setting, fit, host, of, of_generator_apart, said, usable,
 };
@@ -43,6 +43,17 @@ pub(crate) struct Places {
 }
 
 impl Places {
+    /// The generator has a GPU of its own where the machine has two or more and none was named, where it
+    /// does not share the trainer's weights, and where no ranks have the GPUs: one more is nobody's to take.
+    pub(crate) fn of(named: &str, trainer: Device, recipe: &Recipe) -> Self {
+        let is_apart = trainer == Device::Cuda(0)
+            && matches!(named, "auto" | "cuda")
+            && recipe.cluster.trainers <= 1
+            && !recipe.shares_weights()
+            && device::open().cuda_devices >= 2;
+        Self { trainer, generator: if is_apart { Device::Cuda(1) } else { trainer } }
+    }
+
     /// GPUs in place of these, as many as they are.
     fn as_gpus(self) -> Self {
         let generator = Device::Cuda(usize::from(self.generator != self.trainer));
