@@ -190,10 +190,12 @@ pub(crate) fn load_of(generator: &Arc<LocalGenerator>) -> LoadOf {
     Arc::new(move || {
         let stats = generator.stats();
         let pages = stats.pool.pages.max(1);
+        // What is only kept for requests that begin alike is free to whoever needs it.
+        let needed = stats.pool.pages_in_use - stats.pool.kept_pages;
         Load {
             running: stats.running,
             waiting: stats.waiting,
-            cache_usage: stats.pool.pages_in_use as f64 / pages as f64,
+            cache_usage: needed as f64 / pages as f64,
             why_gone: generator.why_gone().map(str::to_owned),
         }
     })

@@ -129,7 +129,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         .then(|| UndoStart(destination.path().to_owned()));
     let record = destination.path().join("held_out.json");
     let problems = material::read(&recipe, &record)?;
-    let places = Places::of(&args.device, device, &recipe);
+    let ranks = lead.ranks.as_ref().map_or(1, |launch| launch.world as u64);
+    let places = Places::first(&args.device, device, &recipe, ranks);
     let policy = match Policy::recorded(destination.path()) {
         Some(policy) => Some(policy.fitting(&recipe, places)?),
         None => Policy::prepare(&recipe, places)?,
@@ -174,9 +175,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         policy: &policy,
         renderer,
         material,
-        device,
+        places,
         device_name: &args.device,
-        generator_device: places.generator,
         lead,
         history,
     };
@@ -218,7 +218,7 @@ fn dry_run(args: &Args, recipe: &Resolved, device: Device, out: &mut dyn Write) 
     }
     say_advice(recipe, out)?;
     let machine = plan::Machine {
-        places: Places::of(&args.device, device, recipe),
+        places: Places::first(&args.device, device, recipe, recipe.cluster.trainers.into()),
         device_memory: args.device_memory,
         price_per_hour: args.price_per_hour,
     };

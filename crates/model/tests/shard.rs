@@ -206,7 +206,7 @@ fn a_start_that_one_rank_cannot_make_is_an_error_for_all_of_them() {
 
 /// Where a copy has no room a rank writes its file before it goes on, and the checkpoint is the same.
 #[test]
-fn a_rank_without_room_for_a_copy_writes_its_file_at_once() {
+fn where_a_rank_has_no_room_for_a_copy_all_files_are_written_at_once() {
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().to_path_buf();
     let states = ranks(2, move |ranks, data| {
@@ -230,7 +230,7 @@ fn a_rank_without_room_for_a_copy_writes_its_file_at_once() {
         }
         is_written
     });
-    assert_eq!(states, [false, true], "the one without room has written before anything else");
+    assert_eq!(states, [true, true], "nobody waits for a step with a copy while another writes");
     let mut expected = Learner::new(model(), options()).unwrap();
     add(&mut expected, 0);
     add(&mut expected, 1);

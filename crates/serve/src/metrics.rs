@@ -91,7 +91,7 @@ impl Metrics {
             one(
                 "scalerl_cache_usage_ratio",
                 "gauge",
-                "Share of the KV cache in use",
+                "Share of the KV cache that requests need now",
                 load.cache_usage,
             );
         }

@@ -97,6 +97,8 @@ pub struct Setting<'a> {
     pub device_bytes: Option<u64>,
     /// Where this process generates, if it does.
     pub generator_device: Device,
+    /// Trainers. A launcher may have started more than the recipe says.
+    pub ranks: u64,
 }
 
 impl<'a> Setting<'a> {
@@ -107,7 +109,8 @@ impl<'a> Setting<'a> {
         device: Device,
         device_bytes: Option<u64>,
     ) -> Self {
-        Self { recipe, config, device, device_bytes, generator_device: device }
+        let ranks = u64::from(recipe.cluster.trainers.max(1));
+        Self { recipe, config, device, device_bytes, generator_device: device, ranks }
     }
 
     /// The same with its generator on another device.
@@ -116,14 +119,15 @@ impl<'a> Setting<'a> {
         Self { generator_device, ..self }
     }
 
-    /// Trainers.
-    pub fn ranks(&self) -> u64 {
-        u64::from(self.recipe.cluster.trainers.max(1))
+    /// The same on so many trainers.
+    #[must_use]
+    pub fn with_ranks(self, ranks: u64) -> Self {
+        Self { ranks, ..self }
     }
 
     /// Whether weights are shared out too. One trainer has nobody to share with.
     pub fn is_in_parts(&self) -> bool {
-        self.recipe.cluster.sharding == Sharding::Full && self.ranks() > 1
+        self.recipe.cluster.sharding == Sharding::Full && self.ranks > 1
     }
 
     /// Whether the first trainer's process generates.
@@ -138,7 +142,7 @@ impl<'a> Setting<'a> {
     }
 
     fn share(&self, count: u64) -> u64 {
-        count.div_ceil(self.ranks())
+        count.div_ceil(self.ranks)
     }
 }
 
@@ -181,7 +185,7 @@ impl RankMemory {
 pub struct HostMemory {
     /// Copies on their way to generators, of weights that no device has room for.
     pub published: u64,
-    /// The state of a trainer while it is written. Ranks write theirs as it lies.
+    /// Copies of masters and moments while they are written, of all ranks where they are on one machine.
     pub checkpoint: u64,
 }
 
@@ -189,10 +193,9 @@ pub struct HostMemory {
 pub fn host(setting: &Setting) -> Result<HostMemory, LoadError> {
     let numbers = Numbers::of(setting)?;
     let moments = 2 * moment_bytes(setting);
-    let is_one = setting.ranks() == 1;
     Ok(HostMemory {
         published: if publishes_to_host(setting, &numbers) { 2 * numbers.exchanged() } else { 0 },
-        checkpoint: if is_one { (4 + moments) * numbers.trained } else { 0 },
+        checkpoint: (4 + moments) * numbers.trained,
     })
 }
 

@@ -63,7 +63,7 @@ impl LocalTrainer {
         weight_store: Arc<WeightStore>,
     ) -> Result<Self, TrainerError> {
         let options = learner_options(recipe, model.device());
-        let holders = Holders::on(model.device(), recipe, &model.config, 0);
+        let holders = Holders::on(model.device(), recipe, &model.config, (0, 1));
         let failed = |error: TchError| holders.name_in(device_error(PolicyVersion(0), &error));
         let learner = Learner::new(model, options).map_err(failed)?;
         let policy = Policy::try_new(recipe, learner, holders.clone()).map_err(failed)?;

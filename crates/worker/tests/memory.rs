@@ -171,12 +171,16 @@ fn a_step_without_room_names_who_holds_it_and_the_next_one_is_as_if_nothing_had_
     let recipe = with(&recipe(2048), |recipe| recipe.model.compute = Compute::F32);
     let batch = batch(2048);
     let trainer = || LocalTrainer::try_new(&recipe, model(&recipe), WeightStore::new()).unwrap();
-    let expected = trainer().step(&batch).unwrap();
+    let mut other = trainer();
+    let expected = other.step(&batch).unwrap();
     let mut own = trainer();
     assert_names_holders(&without_room(&mut || own.step(&batch).map(drop)));
     let found = own.step(&batch).unwrap();
     assert_eq!(found.loss.to_bits(), expected.loss.to_bits());
     assert_eq!(found.gradient_norm.to_bits(), expected.gradient_norm.to_bits());
+    for (own, other) in own.masters().iter().zip(other.masters()) {
+        assert!(own.equal(other), "weights after the step");
+    }
     assert_names_holders(&without_room(&mut || own.publish().map(drop)));
 }
 

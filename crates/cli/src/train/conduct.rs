@@ -21,7 +21,7 @@ use scalerl_task::{Rendered, TaskGrader};
 use scalerl_torch::shim;
 use scalerl_torch::tch::{Device, Kind, Tensor};
 use scalerl_worker::flops::{SequenceSize, forward_flops};
-use scalerl_worker::memory::{self, Holders, Setting};
+use scalerl_worker::memory::{self, Holders};
 use scalerl_worker::options::{cache_after_exchange, compute_kind, generator_options_beside};
 use scalerl_worker::ranks::{RankedTrainer, Team};
 use scalerl_worker::remote::RedisGenerator;
@@ -40,6 +40,7 @@ use super::cluster::watch::{Others, Watch};
 use super::cluster::{Lead, rank_deadlines, remote, session_name};
 use super::environment::{now, threads};
 use super::live;
+use super::memory::Places;
 use super::policy::{Policy, bad_model};
 use super::rendering::Renderer;
 use super::servers::Servers;
@@ -53,10 +54,8 @@ pub(super) struct Parts<'a> {
     pub(super) policy: &'a Policy,
     pub(super) renderer: Renderer,
     pub(super) material: Rendered,
-    /// The trainer's.
-    pub(super) device: Device,
-    /// The generator's, where it is in this process.
-    pub(super) generator_device: Device,
+    /// Where it trains and generates.
+    pub(super) places: Places,
     /// As the user named it, for processes that are started.
     pub(super) device_name: &'a str,
     pub(super) lead: Lead,
@@ -86,7 +85,7 @@ impl Parts<'_> {
     ) -> Result<AnyTrainer> {
         let (recipe, lead) = (self.recipe, &self.lead);
         let Some(launch) = &lead.ranks else {
-            let model = self.policy.load(recipe, Kind::Float, self.device)?;
+            let model = self.policy.load(recipe, Kind::Float, self.places.trainer)?;
             let holders = self.holders(&model.config);
             let mut trainer = LocalTrainer::try_new(recipe, model, weight_store.clone())?;
             if let Some(holders) = holders {
@@ -95,19 +94,19 @@ impl Parts<'_> {
             if recipe.shares_weights() {
                 trainer = trainer.with_shared_weights();
             }
-            let threads = match (lead.generators, self.device) {
+            let threads = match (lead.generators, self.places.trainer) {
                 (0, device) => share_of_threads(recipe, device).1,
                 (count, Device::Cpu) if lead.is_starting => Some(threads_each(1 + count as usize)),
                 _ => None,
             };
             return Ok(AnyTrainer::Local(Box::new(trainer.with_threads(threads))));
         };
-        let model = self.policy.load_for_rank(recipe, self.device)?;
+        let model = self.policy.load_for_rank(recipe, self.places.trainer)?;
         if lead.is_starting {
             let threads = threads_each(launch.world + lead.generators as usize);
             processes.start_ranks(launch, self.folder.path(), self.device_name, threads)?;
         }
-        let team = Team::join(launch, self.device, rank_deadlines(recipe));
+        let team = Team::join(launch, self.places.trainer, rank_deadlines(recipe));
         let team = team.map_err(|error| {
             let hint = error.hint();
             Failed::new(error, hint)
@@ -118,12 +117,11 @@ impl Parts<'_> {
 
     /// What an error of the trainer's device says of memory where the generator is on another one.
     fn holders(&self, config: &ModelConfig) -> Option<Holders> {
-        if self.generator_device == self.device {
+        if self.places.generator == self.places.trainer {
             return None;
         }
-        let bytes = shim::device_memory(self.device).ok().map(|(_, all)| all);
-        let setting = Setting::of(self.recipe, config, self.device, bytes);
-        Some(Holders::of(&setting.with_generator_on(self.generator_device), 0))
+        let bytes = shim::device_memory(self.places.trainer).ok().map(|(_, all)| all);
+        Some(Holders::of(&self.places.setting(self.recipe, config, bytes), 0))
     }
 
     /// The policy as a generator computes with it.
@@ -153,11 +151,11 @@ impl Parts<'_> {
         trainer: &Model,
         weight_store: Arc<WeightStore>,
     ) -> Result<LocalGenerator> {
-        let (recipe, device) = (self.recipe, self.generator_device);
+        let (recipe, device) = (self.recipe, self.places.generator);
         let model = self.own_generator_model(trainer, device)?;
         // Beside a trainer the cache leaves room for what that will take in its first step.
         let later = if trainer.device() == device {
-            let setting = Setting::of(recipe, &model.config, device, None);
+            let setting = self.places.setting(recipe, &model.config, None);
             memory::later(&setting).map_err(|error| bad_model(&error))?
         } else {
             0
@@ -183,7 +181,7 @@ impl Parts<'_> {
     /// What is held where this process generates.
     fn devices(&self) -> Devices {
         let trainer = self.trainers();
-        if self.generator_device == self.device {
+        if self.places.generator == self.places.trainer {
             Devices::Shared { count: trainer }
         } else {
             Devices::Apart { generator: 1.0, trainer }
@@ -201,7 +199,8 @@ impl Parts<'_> {
         let name = session_name(recipe, lead, self.folder.path());
         let session = (name.as_str(), &own.token);
         let generator =
-            remote::open(recipe, self.policy, lead, session, self.device, weight_store).await?;
+            remote::open(recipe, self.policy, lead, session, self.places.trainer, weight_store)
+                .await?;
         if lead.is_starting {
             remote::start_generators(processes, recipe, lead, session, self.device_name)?;
         }
@@ -257,7 +256,7 @@ async fn conduct_fleet(
         ..Others::default()
     };
     let (watching, changes) = Watching::start(&parts, others);
-    let devices = if let Some(count) = parts.lead.shared_gpus(parts.device) {
+    let devices = if let Some(count) = parts.lead.shared_gpus(parts.places.trainer) {
         Devices::Shared { count: f64::from(count) }
     } else {
         let generator = f64::from(parts.lead.generators);
@@ -279,7 +278,7 @@ async fn conduct_servers(
     processes: Processes,
 ) -> Result<RunEnd> {
     let roll = trainer.roll();
-    let model = parts.generator_model(parts.generator_device)?;
+    let model = parts.generator_model(parts.places.generator)?;
     let sets = &parts.material.evaluation_sets;
     let servers = Servers {
         recipe: parts.recipe,

@@ -13,15 +13,19 @@ use crate::failure::BadInput;
 use crate::recipe::{resolve, resolve_kept};
 
 /// Keys that a resumed run may have otherwise than before.
-const MAY_CHANGE: [&str; 7] = [
+const MAY_CHANGE: [&str; 11] = [
     "budget.",
     "cluster.",
     "stopping.",
     "output.",
     "track.",
     "pipeline.generator",
-    // `cluster.sharding` needs it; what is computed again comes out the same.
+    // What it holds in memory, so that a run that was out of it can go on (`worker`'s memory/fit.rs).
     "model.activation_checkpointing",
+    "pipeline.micro_batch_tokens",
+    "pipeline.weights",
+    "optimizer.moments",
+    "optimizer.gradients",
 ];
 
 /// The folder of a run.
@@ -106,7 +110,9 @@ pub(crate) fn resumed_recipe(
             refused.right
         );
         let hint = "a resumed run may change [budget], [cluster], [stopping], [output], [track], \
-                    pipeline.generator and model.activation_checkpointing only, and optimizer.lr with --from; start a new run for \
+                    pipeline.generator, what it holds in memory (model.activation_checkpointing, \
+                    pipeline.micro_batch_tokens, pipeline.weights, optimizer.moments, \
+                    optimizer.gradients) only, and optimizer.lr with --from; start a new run for \
                     anything else";
         return Err(BadInput::new(message).hint(hint).into());
     }

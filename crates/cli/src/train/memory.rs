@@ -12,6 +12,7 @@ use scalerl_torch::{device, shim};
 use scalerl_worker::memory::{
     Fit, Holder, RankMemory, Setting, fit, host, of, of_generator_apart, said, usable,
 };
+use scalerl_worker::ranks::Launch;
 
 use crate::failure::BadInput;
 use crate::train::policy::bad_model;
@@ -35,29 +36,51 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
-/// Where a run trains and, where its own process generates, where that is.
+/// Where a process of a run trains and, where the first one generates, where that is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Places {
     pub(crate) trainer: Device,
     pub(crate) generator: Device,
+    /// Which trainer it is, and of how many.
+    rank: u64,
+    ranks: u64,
 }
 
 impl Places {
     /// The generator has a GPU of its own where the machine has two or more and none was named, where it
-    /// does not share the trainer's weights, and where no ranks have the GPUs: one more is nobody's to take.
-    pub(crate) fn of(named: &str, trainer: Device, recipe: &Recipe) -> Self {
+    /// does not share the trainer's weights, and where no other ranks have the GPUs.
+    pub(crate) fn first(named: &str, trainer: Device, recipe: &Recipe, ranks: u64) -> Self {
         let is_apart = trainer == Device::Cuda(0)
             && matches!(named, "auto" | "cuda")
-            && recipe.cluster.trainers <= 1
+            && ranks <= 1
             && !recipe.shares_weights()
             && device::open().cuda_devices >= 2;
-        Self { trainer, generator: if is_apart { Device::Cuda(1) } else { trainer } }
+        let generator = if is_apart { Device::Cuda(1) } else { trainer };
+        Self { trainer, generator, rank: 0, ranks }
+    }
+
+    /// Of a trainer other than the first.
+    pub(crate) fn other(trainer: Device, launch: &Launch) -> Self {
+        let (rank, ranks) = (launch.rank as u64, launch.world as u64);
+        Self { trainer, generator: trainer, rank, ranks }
+    }
+
+    /// A run here, as far as memory asks.
+    pub(crate) fn setting<'a>(
+        self,
+        recipe: &'a Recipe,
+        config: &'a ModelConfig,
+        device_bytes: Option<u64>,
+    ) -> Setting<'a> {
+        Setting::of(recipe, config, self.trainer, device_bytes)
+            .with_generator_on(self.generator)
+            .with_ranks(self.ranks)
     }
 
     /// GPUs in place of these, as many as they are.
     fn as_gpus(self) -> Self {
         let generator = Device::Cuda(usize::from(self.generator != self.trainer));
-        Self { trainer: Device::Cuda(0), generator }
+        Self { trainer: Device::Cuda(0), generator, ..self }
     }
 }
 
@@ -93,13 +116,12 @@ pub(crate) fn print(
 ) -> Result<()> {
     let places = if named.is_some() { places.as_gpus() } else { places };
     let bytes = device_bytes(places.trainer, named)?;
-    let setting = Setting::of(recipe, config, places.trainer, bytes);
-    let setting = setting.with_generator_on(places.generator);
+    let setting = places.setting(recipe, config, bytes);
     let memory = of(&setting, 0).map_err(|error| bad_model(&error))?;
-    let rank = if setting.ranks() > 1 { " (the first of the trainers, the fullest)" } else { "" };
+    let rank = if setting.ranks > 1 { " (the first of the trainers, the fullest)" } else { "" };
     writeln!(out, "memory    {}{rank}", holders(&memory))?;
     if let Some(bytes) = bytes {
-        let found = fit(&setting, bytes).map_err(|error| bad_model(&error))?;
+        let found = fit(&setting, 0, bytes).map_err(|error| bad_model(&error))?;
         write!(out, "          of {} that can be used of a device", said(found.usable))?;
         match found.largest_micro_batch {
             Some(tokens) => {
@@ -123,7 +145,8 @@ pub(crate) fn print(
             held.push(format!("published copies {}", said(host.published)));
         }
         if host.checkpoint > 0 {
-            held.push(format!("a checkpoint {} while it is written", said(host.checkpoint)));
+            let whose = if setting.ranks > 1 { " (of all ranks)" } else { "" };
+            held.push(format!("a checkpoint {}{whose} while it is written", said(host.checkpoint)));
         }
         if !held.is_empty() {
             writeln!(out, "          the host: {}", held.join(", "))?;
@@ -158,9 +181,8 @@ fn advice(found: &Fit) -> String {
 /// Refuses a run that cannot fit its GPUs.
 pub(crate) fn check(recipe: &Recipe, config: &ModelConfig, places: Places) -> Result<()> {
     let Some(bytes) = device_bytes(places.trainer, None)? else { return Ok(()) };
-    let setting = Setting::of(recipe, config, places.trainer, Some(bytes));
-    let setting = setting.with_generator_on(places.generator);
-    let found = fit(&setting, bytes).map_err(|error| bad_model(&error))?;
+    let setting = places.setting(recipe, config, Some(bytes));
+    let found = fit(&setting, places.rank, bytes).map_err(|error| bad_model(&error))?;
     if !found.fits() {
         return Err(refusal("the run", &found.memory, found.usable).hint(advice(&found)).into());
     }

@@ -19,7 +19,7 @@ use scalerl_rollout::{
     WeightHandle,
 };
 use scalerl_worker::options::head_options;
-use scalerl_worker::vllm::{AdapterRefusal, AgreementError, Notice, measure_agreement, stirred};
+use scalerl_worker::vllm::{AgreementError, Notice, ServerState, measure_agreement, stirred};
 use scalerl_worker::{FolderTrainer, VllmGenerator, VllmSetup, WeightFolder};
 use tokio::sync::mpsc;
 
@@ -84,10 +84,9 @@ impl Servers<'_> {
         let rank = adapter.config.rank;
         let model = stirred(model)?;
         let published = folder.publish_adapter(PolicyVersion(0), &model)?;
-        let refusal = generator.refuses_adapter(&published.location).await.map_err(failed)?;
-        if let Some(refusal) = refusal {
-            let remedy = AdapterRefusal::remedy(rank);
-            say(&format!("{refusal}; merged weights are sent. To send it alone: {remedy}"))?;
+        let refusal = generator.refuses_adapter(&published.location, rank).await;
+        if let Some(refusal) = refusal.map_err(failed)? {
+            say(&refusal.to_string())?;
             return Ok(false);
         }
         match self.check(generator, &model, &published).await? {
@@ -95,13 +94,13 @@ impl Servers<'_> {
                 say("the adapter goes to the servers by itself")?;
                 Ok(true)
             }
-            // A base that is not the run's, or layers that it leaves out. Whole weights replace the one
-            // and hold the other; what is wrong besides is found out with them.
+            // Whole weights replace the one and hold the other; what is wrong besides is found out with
+            // them.
             Err(apart) => {
                 generator.unload_adapters().await;
                 say(&format!(
                     "{apart}. Either the server was not started with the model the run starts from, or it \
-                     has taken other weights since; merged weights are sent"
+                     leaves out layers of the adapter; merged weights are sent"
                 ))?;
                 Ok(false)
             }
@@ -121,6 +120,11 @@ impl Servers<'_> {
             unreachable!("called for vLLM only")
         };
         generator.adopt(published).await.map_err(failed)?;
+        for server in generator.load() {
+            if let ServerState::Away { reason } = server.state {
+                say(&format!("waiting for vLLM server {}: {reason}", server.url))?;
+            }
+        }
         let head = head_options(self.recipe, model.device());
         let requests = self.requests();
         let found = measure_agreement(generator, model, head, &requests, *logprob_tolerance).await;

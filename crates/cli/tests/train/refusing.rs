@@ -174,7 +174,7 @@ fn a_plan_has_a_time_and_a_price_for_models_that_cannot_be_tried() {
         "of 71.53 GiB that can be used of a device",
         "DOES NOT FIT",
         "--set 'pipeline.weights=shared' (",
-        "on 2 devices with --set 'cluster.trainers=2' --set 'cluster.sharding=full'",
+        "on 4 devices with --set 'cluster.trainers=4' --set 'cluster.sharding=full'",
         "the host: a checkpoint",
     ] {
         assert!(said.out.contains(words), "`{words}` is missing in: {}", said.out);

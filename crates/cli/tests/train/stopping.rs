@@ -74,6 +74,20 @@ fn sigterm_before_the_first_step_is_saved_too() {
     let longer = said(resume("early", &["budget.steps=4"]));
     assert_eq!(longer.code, Some(0), "{longer:?}");
     audit(&reading("early"), 8);
+    // What an error without memory advises.
+    let lean = [
+        "budget.steps=6",
+        "optimizer.moments=bf16",
+        "optimizer.gradients=bf16",
+        "pipeline.micro_batch_tokens=3000",
+        "model.activation_checkpointing=true",
+    ];
+    let longer = said(resume("early", &lean));
+    assert_eq!(longer.code, Some(0), "{longer:?}");
+    let ended = reading("early");
+    audit(&ended, 8);
+    assert_eq!(ended.summary().version.0, 6);
+    assert!(ended.recipe.contains("moments = \"bf16\""), "{}", ended.recipe);
 }
 
 /// Reads what a command says until a line begins so, then asks it to stop; all that it said, and how it

@@ -32,9 +32,6 @@ impl Ranks {
     }
 }
 
-/// Bytes of a rank's sentence.
-const SENTENCE: usize = 512;
-
 /// Bytes of what rank 0 tells: longer than any path.
 const TOLD: usize = 8192;
 
@@ -52,12 +49,15 @@ fn text(bytes: &[u8]) -> String {
 }
 
 impl Ranks {
+    /// Bytes of a rank's sentence; what is longer is cut.
+    pub const SENTENCE: usize = 1024;
+
     /// What everybody says, in the order of ranks.
     pub fn sentences(&self, own: &str) -> Result<Vec<String>, RankError> {
-        let all = Tensor::f_zeros([(SENTENCE * self.size()) as i64], CPU_BYTES)?;
-        self.control.all_gather(&all, &bytes(own, SENTENCE)?)?;
+        let all = Tensor::f_zeros([(Self::SENTENCE * self.size()) as i64], CPU_BYTES)?;
+        self.control.all_gather(&all, &bytes(own, Self::SENTENCE)?)?;
         let all = Vec::<u8>::try_from(all)?;
-        Ok(all.chunks(SENTENCE).map(text).collect())
+        Ok(all.chunks(Self::SENTENCE).map(text).collect())
     }
 
     /// What rank 0 says, on every rank.

@@ -18,7 +18,7 @@ pub struct Change {
 /// How a run stands to a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fit {
-    /// The fullest rank.
+    /// The rank that was asked about.
     pub memory: RankMemory,
     /// Bytes that can be used of a device.
     pub usable: u64,
@@ -57,11 +57,11 @@ const MOST_TOKENS: u64 = 1 << 20;
 /// The most trainers that are proposed.
 const MOST_TRAINERS: u32 = 1024;
 
-/// Asks whether the first rank, the fullest, fits a device of `device_bytes`.
-pub fn fit(setting: &Setting, device_bytes: u64) -> Result<Fit, LoadError> {
+/// Asks whether the `rank`-th trainer fits a device of `device_bytes`; the first is the fullest.
+pub fn fit(setting: &Setting, rank: u64, device_bytes: u64) -> Result<Fit, LoadError> {
     let setting = Setting { device_bytes: Some(device_bytes), ..setting.clone() };
-    let (memory, usable) = (of(&setting, 0)?, usable(device_bytes));
-    let largest_micro_batch = largest_micro_batch(&setting, usable)?;
+    let (memory, usable) = (of(&setting, rank)?, usable(device_bytes));
+    let largest_micro_batch = largest_micro_batch(&setting, rank, usable)?;
     let (mut changes, mut on_more) = (Vec::new(), None);
     if memory.total() > usable {
         on_more = more_trainers(&setting, usable)?;
@@ -71,7 +71,7 @@ pub fn fit(setting: &Setting, device_bytes: u64) -> Result<Fit, LoadError> {
             let mut changed = recipe.clone();
             let Some(set) = change(&mut changed, &setting) else { continue };
             // A model that takes no adapter has one change less.
-            let Ok(memory) = of(&Setting { recipe: &changed, ..setting.clone() }, 0) else {
+            let Ok(memory) = of(&Setting { recipe: &changed, ..setting.clone() }, rank) else {
                 continue;
             };
             let total = memory.total();
@@ -117,12 +117,16 @@ pub fn out_of_room(setting: &Setting, rank: u64) -> Result<String, LoadError> {
     Ok(format!("{MOST_IS_HELD} {largest}; --set {}", remedies.join(", or ")))
 }
 
-fn largest_micro_batch(setting: &Setting, usable: u64) -> Result<Option<u64>, LoadError> {
+fn largest_micro_batch(
+    setting: &Setting,
+    rank: u64,
+    usable: u64,
+) -> Result<Option<u64>, LoadError> {
     let mut recipe = setting.recipe.clone();
     let mut holds = |tokens: u64| {
         recipe.pipeline.micro_batch_tokens = tokens as u32;
         Ok::<_, LoadError>(
-            of(&Setting { recipe: &recipe, ..setting.clone() }, 0)?.total() <= usable,
+            of(&Setting { recipe: &recipe, ..setting.clone() }, rank)?.total() <= usable,
         )
     };
     let (mut least, mut most) = (setting.recipe.longest_sequence().max(1), MOST_TOKENS);
@@ -138,6 +142,8 @@ fn largest_micro_batch(setting: &Setting, usable: u64) -> Result<Option<u64>, Lo
 
 /// The least number of trainers, doubled from what there are, whose first fits with everything in parts.
 fn more_trainers(setting: &Setting, usable: u64) -> Result<Option<OnMore>, LoadError> {
+    // With several trainers the first one's process generates on its own device.
+    let setting = setting.clone().with_generator_on(setting.device);
     let mut recipe = setting.recipe.clone();
     let mut sets = vec!["cluster.sharding=full".to_owned()];
     recipe.cluster.sharding = Sharding::Full;
@@ -154,10 +160,11 @@ fn more_trainers(setting: &Setting, usable: u64) -> Result<Option<OnMore>, LoadE
         recipe.optimizer.gradients = Gradients::Float32;
         sets.push("optimizer.gradients=float32".to_owned());
     }
-    let mut trainers = u32::try_from(setting.ranks()).unwrap_or(MOST_TRAINERS).max(1) * 2;
+    let mut trainers = u32::try_from(setting.ranks).unwrap_or(MOST_TRAINERS).max(1) * 2;
     while trainers <= MOST_TRAINERS {
         recipe.cluster.trainers = trainers;
-        let total = of(&Setting { recipe: &recipe, ..setting.clone() }, 0)?.total();
+        let more = Setting { recipe: &recipe, ..setting.clone() }.with_ranks(u64::from(trainers));
+        let total = of(&more, 0)?.total();
         if total <= usable {
             sets.insert(0, format!("cluster.trainers={trainers}"));
             return Ok(Some(OnMore { trainers, sets, total }));
@@ -175,7 +182,7 @@ const KEPT_ON_RESUME: usize = 6;
 /// From what costs nothing to what changes the run.
 const CHANGES: [Try; 7] = [
     |recipe, setting| {
-        let can_share = setting.ranks() == 1
+        let can_share = setting.ranks == 1
             && setting.has_generator_beside()
             && recipe.pipeline.generator == GeneratorChoice::Local
             && recipe.model.compute != Compute::F32
@@ -190,7 +197,7 @@ const CHANGES: [Try; 7] = [
     },
     |recipe, setting| {
         // Layers in parts are computed again.
-        let is_new = setting.ranks() > 1
+        let is_new = setting.ranks > 1
             && recipe.cluster.sharding != Sharding::Full
             && recipe.model.activation_checkpointing;
         recipe.cluster.sharding = Sharding::Full;
@@ -208,7 +215,7 @@ const CHANGES: [Try; 7] = [
         is_new.then(|| "optimizer.moments=bf16".to_owned())
     },
     |recipe, setting| {
-        let is_new = recipe.optimizer.gradients != Gradients::Bf16 && setting.ranks() == 1;
+        let is_new = recipe.optimizer.gradients != Gradients::Bf16 && setting.ranks == 1;
         recipe.optimizer.gradients = Gradients::Bf16;
         is_new.then(|| "optimizer.gradients=bf16".to_owned())
     },

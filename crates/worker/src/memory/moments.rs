@@ -34,7 +34,7 @@ impl Moment {
 
 /// Bytes of gradients' sums that a rank has from its start to its end.
 pub(super) fn lasting_gradients(setting: &Setting, numbers: &Numbers) -> u64 {
-    match (setting.ranks(), setting.is_in_parts() && !numbers.is_adapter) {
+    match (setting.ranks, setting.is_in_parts() && !numbers.is_adapter) {
         (1, _) => 0,
         (_, true) => setting.share(4 * numbers.trained),
         (_, false) => 4 * numbers.trained,
@@ -57,9 +57,9 @@ fn whole(setting: &Setting, numbers: &Numbers, pass: &Pass) -> Vec<Moment> {
     let leaf = numbers.leaf();
     let is_in_bf16 = learner_options(setting.recipe, setting.device).gradients == KeptIn::BFloat16
         && leaf == 2
-        && setting.ranks() == 1;
+        && setting.ranks == 1;
     // Sums from the first micro-batch on, and more at the end of each backward pass.
-    let (sums, of_one_pass) = match (is_in_bf16, setting.ranks()) {
+    let (sums, of_one_pass) = match (is_in_bf16, setting.ranks) {
         // The head's is float32.
         (true, _) => (2 * trained + 2 * head, 0),
         (false, 1) => (4 * trained, leaf * numbers.left_by_a_pass()),
@@ -81,7 +81,7 @@ fn whole(setting: &Setting, numbers: &Numbers, pass: &Pass) -> Vec<Moment> {
         },
         Moment { gradients: sums + of_one_pass, activations: pass.one_layer, ..Moment::default() },
     ];
-    if setting.ranks() > 1 {
+    if setting.ranks > 1 {
         moments.push(Moment { gradients: setting.share(4 * trained), ..Moment::default() });
     }
     moments

@@ -44,7 +44,7 @@ fn eight_billion_does_not_fit_one_gpu_as_it_is_and_does_with_what_is_said() {
     let mut recipe = Recipe::default();
     recipe.sampling.max_thinking_tokens = 1024;
     recipe.sampling.max_answer_tokens = 1024;
-    let fit = fit(&setting(&recipe, &config), H200).unwrap();
+    let fit = fit(&setting(&recipe, &config), 0, H200).unwrap();
     assert!(!fit.fits() && fit.can_fit(), "{fit:?}");
     let sets: Vec<&str> = fit.changes.iter().map(|change| change.set.as_str()).collect();
     assert_eq!(sets[0], "pipeline.weights=shared");
@@ -57,7 +57,7 @@ fn eight_billion_does_not_fit_one_gpu_as_it_is_and_does_with_what_is_said() {
 fn a_model_that_nothing_helps_is_said_not_to_fit() {
     let config = table::scout().unwrap();
     let recipe = Recipe::default();
-    let fit = fit(&setting(&recipe, &config), 80_000_000_000).unwrap();
+    let fit = fit(&setting(&recipe, &config), 0, 80_000_000_000).unwrap();
     assert!(!fit.can_fit());
     assert_eq!(fit.largest_micro_batch, None);
 }
@@ -80,15 +80,15 @@ const A100: u64 = 80_000_000_000;
 fn eight_trainers_with_everything_in_parts_fit_what_the_guide_says_they_fit() {
     let config = table::eight_billion().unwrap();
     let mut recipe = in_parts();
-    assert!(fit(&setting(&recipe, &config), A100).unwrap().fits());
+    assert!(fit(&setting(&recipe, &config), 0, A100).unwrap().fits());
     recipe.cluster.sharding = Sharding::Optimizer;
-    let found = fit(&setting(&recipe, &config), A100).unwrap();
+    let found = fit(&setting(&recipe, &config), 0, A100).unwrap();
     let sets: Vec<&str> = found.changes.iter().map(|change| change.set.as_str()).collect();
     assert!(!found.fits() && found.can_fit() && sets == ["cluster.sharding=full"], "{found:?}");
     // One trainer has nobody to share with.
     recipe.cluster.sharding = Sharding::Full;
     recipe.cluster.trainers = 1;
-    assert!(!fit(&setting(&recipe, &config), A100).unwrap().fits());
+    assert!(!fit(&setting(&recipe, &config), 0, A100).unwrap().fits());
 }
 
 #[test]
@@ -99,7 +99,10 @@ fn copies_of_weights_in_parts_are_the_hosts_and_a_generator_has_its_own_base() {
     recipe.cluster.generators = 0;
     let first = of(&setting(&recipe, &config), 0).unwrap();
     assert_eq!(first.of(Holder::Published), 0);
-    assert_eq!(host(&setting(&recipe, &config)).unwrap().published, 2 * whole);
+    let on_host = host(&setting(&recipe, &config)).unwrap();
+    assert_eq!(on_host.published, 2 * whole);
+    // Masters and moments, whoever writes which part.
+    assert_eq!(on_host.checkpoint, 6 * whole);
     assert!(first.of(Holder::Generator) >= whole);
     let other = of(&setting(&recipe, &config), 1).unwrap();
     assert_eq!(first.total_without_generator(), other.total());
@@ -121,8 +124,11 @@ fn what_one_device_cannot_hold_is_said_to_fit_on_more() {
     (recipe.cluster.trainers, recipe.cluster.generators) = (1, 0);
     recipe.cluster.sharding = Sharding::Optimizer;
     recipe.pipeline.weights = WeightSets::Shared;
-    let found = fit(&setting(&recipe, &config), A100).unwrap();
+    let found = fit(&setting(&recipe, &config), 0, A100).unwrap();
     let more = found.on_more.unwrap();
+    // Two devices of one trainer are as many trainers': the generator is beside the first.
+    let apart = setting(&recipe, &config).with_generator_on(Device::Cuda(1));
+    assert_eq!(fit(&apart, 0, A100).unwrap().on_more.as_ref(), Some(&more));
     assert_eq!(more.sets[0], format!("cluster.trainers={}", more.trainers));
     assert!(more.sets.contains(&"pipeline.weights=copied".to_owned()), "{more:?}");
     recipe.pipeline.weights = WeightSets::Copied;
@@ -202,12 +208,12 @@ proptest! {
             prop_assert!(of_ranks(64) <= of_ranks(8) && of_ranks(8) <= of_ranks(2));
         }
         let bytes = gigabytes * 1_000_000_000;
-        let found = fit(&setting(&recipe, &config), bytes).unwrap();
+        let found = fit(&setting(&recipe, &config), 0, bytes).unwrap();
         if let Some(tokens) = found.largest_micro_batch {
             recipe.pipeline.micro_batch_tokens = tokens as u32;
-            prop_assert!(fit(&setting(&recipe, &config), bytes).unwrap().fits());
+            prop_assert!(fit(&setting(&recipe, &config), 0, bytes).unwrap().fits());
             recipe.pipeline.micro_batch_tokens = (tokens + tokens / 32) as u32;
-            prop_assert!(tokens > 1 << 19 || !fit(&setting(&recipe, &config), bytes).unwrap().fits());
+            prop_assert!(tokens > 1 << 19 || !fit(&setting(&recipe, &config), 0, bytes).unwrap().fits());
         }
     }
 }

@@ -51,7 +51,8 @@ pub fn follow(
 ) -> Result<PolicyVersion, FollowError> {
     assert!(team.rank() > 0, "rank 0 leads");
     let model = model.into();
-    let holders = Holders::on(model.device, recipe, &model.config, team.rank() as u64);
+    let place = (team.rank(), team.size());
+    let holders = Holders::on(model.device, recipe, &model.config, place);
     let learner = learner(recipe, model, team.take_data())?;
     let mut policy = Policy::try_new(recipe, learner, holders).map_err(RankError::from)?;
     let mut writer = Writer::of(&team);
@@ -66,7 +67,11 @@ pub fn follow(
                 match step_together(&mut policy, ranks, version, &share) {
                     // Numbers that are not finite are rank 0's to judge; everybody has seen them.
                     Ok(_) | Err(TrainerError::NotFinite { .. }) => {}
-                    Err(error) => return Err(error.into()),
+                    Err(error) => {
+                        // What was copied before it is whole.
+                        writer.end(team.deadlines.operation);
+                        return Err(error.into());
+                    }
                 }
             }
             // What all have agreed has failed is rank 0's to tell.

@@ -49,7 +49,7 @@ impl RankedTrainer {
     ) -> Result<Self, TrainerError> {
         assert_eq!(team.rank(), 0, "rank 0 leads");
         let model = model.into();
-        let holders = Holders::on(model.device, recipe, &model.config, 0);
+        let holders = Holders::on(model.device, recipe, &model.config, (0, team.size()));
         let learner = learner(recipe, model, team.take_data());
         let learner = learner.map_err(|error| holders.name_in(start_error(error)))?;
         let policy = Policy::try_new(recipe, learner, holders.clone());
@@ -114,7 +114,8 @@ fn together<T>(
     let is_shared = matches!(done, Ok(_) | Err(TrainerError::NotFinite { .. }))
         || matches!(done, Err(TrainerError::Storage { .. } | TrainerError::DiskFull { .. }));
     if let (false, Err(error)) = (is_shared, &done) {
-        watched.lose(error.to_string());
+        let has_agreed = !matches!(error, TrainerError::RankLost { .. });
+        watched.lose(error.to_string(), has_agreed);
     }
     done
 }

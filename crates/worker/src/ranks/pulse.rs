@@ -24,14 +24,14 @@ impl Watched {
         let given = give(&self.team.ranks, order);
         match &given {
             Ok(()) => self.team.roll.hear(),
-            Err(error) => self.lose(error.to_string()),
+            Err(error) => self.lose(error.to_string(), false),
         }
         given
     }
 
-    /// Nothing more is tried.
-    pub(super) fn lose(&mut self, reason: String) {
-        self.team.roll.lose(&reason);
+    /// Nothing more is tried; whether all ranks were there to agree on that.
+    pub(super) fn lose(&mut self, reason: String, has_agreed: bool) {
+        self.team.roll.lose(&reason, has_agreed);
         self.lost = Some(reason);
     }
 }

@@ -21,6 +21,8 @@ pub struct RollState {
     pub version: PolicyVersion,
     /// Why they can do nothing more.
     pub lost: Option<String>,
+    /// Whether all of them were there to agree on that.
+    pub has_agreed: bool,
 }
 
 /// All ranks of a team, rank 0 first.
@@ -37,7 +39,12 @@ impl Roll {
             let (pid, host) = said.split_once(' ').unwrap_or(("0", said));
             RankProcess { host: host.to_owned(), pid: pid.parse().unwrap_or(0) }
         };
-        let state = RollState { heard: Instant::now(), version: PolicyVersion(0), lost: None };
+        let state = RollState {
+            heard: Instant::now(),
+            version: PolicyVersion(0),
+            lost: None,
+            has_agreed: false,
+        };
         Self { processes: said.iter().map(read).collect(), state: Mutex::new(state) }
     }
 
@@ -58,8 +65,11 @@ impl Roll {
         self.lock().version = version;
     }
 
-    pub(super) fn lose(&self, reason: &str) {
-        self.lock().lost.get_or_insert_with(|| reason.to_owned());
+    pub(super) fn lose(&self, reason: &str, has_agreed: bool) {
+        let mut state = self.lock();
+        if state.lost.is_none() {
+            (state.lost, state.has_agreed) = (Some(reason.to_owned()), has_agreed);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, RollState> {

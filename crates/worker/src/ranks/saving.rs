@@ -54,16 +54,18 @@ fn note(team: &Team, own: &OwnFile) -> String {
 /// A rank's part in it, other than rank 0's.
 pub(super) struct Writer {
     watch: WriteWatch,
+    /// Dropped by the thread that writes, before rank 0 hears of the file: it may order the next then.
+    under_way: Weak<()>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Writer {
     pub(super) fn of(team: &Team) -> Self {
-        Self { watch: team.write_watch.clone(), thread: None }
+        Self { watch: team.write_watch.clone(), under_way: Weak::new(), thread: None }
     }
 
     fn is_busy(&self) -> bool {
-        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+        self.under_way.strong_count() > 0
     }
 
     /// Takes a copy and has it written. What all have agreed has failed is rank 0's to tell.
@@ -72,9 +74,14 @@ impl Writer {
         let Ok(own) = begin_together(learner, &team.ranks, None, saver)? else { return Ok(()) };
         let (store, watch) = (team.store().another()?, self.watch.clone());
         let key = format!("{}/{}", note(team, &own), team.rank());
+        let under_way = Arc::new(());
+        self.under_way = Arc::downgrade(&under_way);
         // Ends with its file. Rank 0, which waits for the note, has a deadline.
         self.thread = Some(std::thread::spawn(move || {
             let said = own.write(&*watch);
+            // The copy is gone, and there is room for the next.
+            drop(own);
+            drop(under_way);
             // A store that is gone has taken rank 0 with it.
             let _ = store.set(&key, said.as_bytes());
         }));
@@ -84,7 +91,9 @@ impl Writer {
     /// Waits a while for a file under way: the process ends with its threads.
     pub(super) fn end(self, patience: Duration) {
         let begun = Instant::now();
-        while self.is_busy() && begun.elapsed() < patience {
+        while self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+            && begun.elapsed() < patience
+        {
             std::thread::sleep(LOOK);
         }
     }
@@ -104,6 +113,8 @@ pub(super) struct Begun {
     note: String,
     size: usize,
     roll: Arc<Roll>,
+    /// With files of ranks that have agreed to stop.
+    patience: Duration,
     watch: WriteWatch,
     under_way: Arc<()>,
 }
@@ -134,6 +145,7 @@ impl Saver {
             store,
             size: team.size(),
             roll: team.roll.clone(),
+            patience: team.deadlines.operation,
             watch: self.watch.clone(),
             under_way,
         })
@@ -196,19 +208,24 @@ impl Begun {
         Ok(())
     }
 
-    /// What became of a rank's file. One that is lost may have written it before.
+    /// What became of a rank's file. Ranks that have agreed to stop finish theirs; one of those that
+    /// are lost may have written it before.
     fn hear(&self, rank: usize, begun: Instant, folder: &Path) -> Result<String, TrainerError> {
         let key = format!("{}/{rank}", self.note);
         let failed = |error| rank_error(&RankError::Collective(error));
+        let mut lost_since = None;
         loop {
-            let lost = self.roll.state().lost;
+            let roll = self.roll.state();
             if self.store.has(&key).map_err(failed)? {
                 let said = self.store.get(&key, LONGEST).map_err(failed)?;
                 self.store.delete(&key).map_err(failed)?;
                 return Ok(String::from_utf8_lossy(&said).into_owned());
             }
-            if let Some(reason) = lost {
-                return Err(TrainerError::RankLost { reason });
+            if let Some(reason) = roll.lost {
+                let since = lost_since.get_or_insert_with(Instant::now);
+                if !roll.has_agreed || since.elapsed() > self.patience {
+                    return Err(TrainerError::RankLost { reason });
+                }
             }
             if begun.elapsed() > LONGEST {
                 let seconds = LONGEST.as_secs();

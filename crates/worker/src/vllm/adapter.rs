@@ -8,19 +8,22 @@
 //! would go on with the old, and its tokens would carry the new label. Loading in place moves
 //! running requests too, but every later request then reads the folder again at each of its steps.
 //! So no call outlives an exchange: all tokens of an answer are of the weights it was asked for, which
-//! its label must say too. Keys and values are computed again, because vLLM's prefixes are of one
-//! adapter's folder.
+//! its label must say too. Keys and values are computed again: they are of one adapter.
+//!
+//! An adapter belongs to the base that the server was started with. One that has taken whole weights
+//! since has another, which it would add to unseen: its label says so until it is started again.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use scalerl_model::adapter::PEFT_CONFIG;
 use scalerl_rollout::GeneratorError;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::client::{CallError, Client};
-use super::exchange::{CONTROL, RELOAD, post};
+use super::client::{Call, CallError, Client};
+use super::exchange::{CONTROL, CONTROL_BYTES, RELOAD, post};
 use super::fleet::Published;
+use super::wire::{WeightInfo, is_of_own_base};
 use super::{Inner, VllmGenerator};
 
 /// Requests name the adapter as their model. One name for all runs: what an earlier session left is
@@ -29,6 +32,7 @@ pub(super) const NAME: &str = "scalerl";
 
 const LOAD: &str = "/v1/load_lora_adapter";
 const UNLOAD: &str = "/v1/unload_lora_adapter";
+const WEIGHT_INFO: &str = "/weight_info";
 const PAUSE: &str = "/pause?mode=abort&clear_cache=false";
 
 /// Between two looks at whether all calls have come back, at first and at last.
@@ -59,27 +63,32 @@ impl Form {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdapterRefusal {
     pub url: String,
-    /// In the server's words.
+    /// Mostly in the server's words.
     pub reason: String,
-}
-
-impl AdapterRefusal {
-    /// What a server is started with to take adapters of this rank.
-    pub fn remedy(rank: i64) -> String {
-        let most = RANKS.into_iter().find(|most| *most >= rank);
-        match most {
-            Some(most) => format!(
-                "start every server with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and \
-                 --enable-lora --max-lora-rank {most}"
-            ),
-            None => format!("vLLM takes ranks up to {}", RANKS[RANKS.len() - 1]),
-        }
-    }
+    /// What to start it with, where the reason does not say so.
+    remedy: Option<String>,
 }
 
 impl std::fmt::Display for AdapterRefusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "vLLM server {} takes no adapter by itself: {}", self.url, self.reason)
+        let Self { url, reason, remedy } = self;
+        write!(
+            f,
+            "vLLM server {url} takes no adapter by itself: {reason}; merged weights are sent"
+        )?;
+        remedy.iter().try_for_each(|remedy| write!(f, ". To send it alone: {remedy}"))
+    }
+}
+
+/// What a server is started with to take adapters of this rank.
+fn remedy(rank: i64) -> String {
+    let most = RANKS.into_iter().find(|most| *most >= rank);
+    match most {
+        Some(most) => format!(
+            "start every server with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and \
+             --enable-lora --max-lora-rank {most}"
+        ),
+        None => format!("vLLM takes ranks up to {}", RANKS[RANKS.len() - 1]),
     }
 }
 
@@ -91,7 +100,25 @@ async fn unload(client: &Client) -> Result<(), CallError> {
     }
 }
 
+/// Fails for a server whose base has been replaced.
+async fn has_own_base(client: &Client) -> Result<(), CallError> {
+    let path = WEIGHT_INFO;
+    let call: Call<'_, Value> = Call { path, body: None, deadline: CONTROL, limit: CONTROL_BYTES };
+    let info: WeightInfo = serde_json::from_slice(&client.call(call).await?)
+        .map_err(|error| CallError::Garbage { path: path.to_owned(), reason: error.to_string() })?;
+    let label = info.weight_version;
+    if is_of_own_base(&label) {
+        return Ok(());
+    }
+    let reason = format!(
+        "it has taken whole weights since it was started (`{label}`), and an adapter would come on \
+         top of them; start it again"
+    );
+    Err(CallError::Unfit { reason })
+}
+
 async fn load(client: &Client, folder: &str) -> Result<(), CallError> {
+    has_own_base(client).await?;
     unload(client).await?;
     post(client, LOAD, &json!({"lora_name": NAME, "lora_path": folder}), RELOAD).await
 }
@@ -114,7 +141,7 @@ impl Inner {
         self.call_back(index).await?;
         let client = &self.fleet.servers[index].client;
         load(client, &weights.folder).await?;
-        let label = json!({"new_version": self.labels.of(weights.version)});
+        let label = json!({"new_version": self.labels.of(weights)});
         post(client, "/update_weight_version", &label, CONTROL).await
     }
 
@@ -141,26 +168,31 @@ impl Inner {
 }
 
 impl VllmGenerator {
-    /// Whether every server takes PEFT's folder by itself; the first that does not, with its reason.
+    /// Whether every server takes PEFT's folder, of this rank, by itself; the first that does not, with its reason.
     /// None of them has it afterwards.
     pub async fn refuses_adapter(
         &self,
         folder: &str,
+        rank: i64,
     ) -> Result<Option<AdapterRefusal>, GeneratorError> {
         let mut refusal = None;
         for server in &self.inner.fleet.servers {
             let client = &server.client;
-            let tried = load(client, folder).await;
-            match tried {
+            let url = client.url().to_owned();
+            match load(client, folder).await {
                 Ok(()) => {}
                 Err(error @ (CallError::Unreachable { .. } | CallError::Garbage { .. })) => {
-                    return Err(GeneratorError::Gone {
-                        reason: format!("{}{error}", client.url()),
-                    });
+                    return Err(GeneratorError::Gone { reason: format!("{url}{error}") });
                 }
-                Err(CallError::Failed { text, .. } | CallError::Refused { text, .. }) => {
-                    let reason = said(&text);
-                    refusal = Some(AdapterRefusal { url: client.url().to_owned(), reason });
+                Err(CallError::Unfit { reason }) => {
+                    refusal = Some(AdapterRefusal { url, reason, remedy: None });
+                    break;
+                }
+                Err(
+                    CallError::Failed { path, text, .. } | CallError::Refused { path, text, .. },
+                ) => {
+                    let (reason, remedy) = (said(&path, &text), Some(remedy(rank)));
+                    refusal = Some(AdapterRefusal { url, reason, remedy });
                     break;
                 }
             }
@@ -179,11 +211,11 @@ impl VllmGenerator {
 }
 
 /// The message of an error in OpenAI's or FastAPI's form, or the text as it is.
-fn said(text: &str) -> String {
+fn said(path: &str, text: &str) -> String {
     let read: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
     let message = read["error"]["message"].as_str().or(read["detail"].as_str()).unwrap_or(text);
     if message == "Not Found" {
-        return format!("it has no route {LOAD}");
+        return format!("it has no route {path}");
     }
     message.to_owned()
 }
@@ -195,17 +227,20 @@ mod tests {
     #[test]
     fn a_remedy_names_the_smallest_rank_that_vllm_has() {
         for (rank, asked) in [(1, "1"), (4, "8"), (32, "32"), (33, "64"), (512, "512")] {
-            let said = AdapterRefusal::remedy(rank);
+            let said = remedy(rank);
             assert!(said.ends_with(&format!("--max-lora-rank {asked}")), "{rank}: {said}");
         }
-        assert_eq!(AdapterRefusal::remedy(513), "vLLM takes ranks up to 512");
+        assert_eq!(remedy(513), "vLLM takes ranks up to 512");
     }
 
     #[test]
     fn a_server_is_quoted_without_its_wrapping() {
         let wrapped = r#"{"error":{"message":"LoRA rank 16 is greater than max_lora_rank 8."}}"#;
-        assert_eq!(said(wrapped), "LoRA rank 16 is greater than max_lora_rank 8.");
-        assert_eq!(said(r#"{"detail":"Not Found"}"#), "it has no route /v1/load_lora_adapter");
-        assert_eq!(said("Internal"), "Internal");
+        assert_eq!(said(LOAD, wrapped), "LoRA rank 16 is greater than max_lora_rank 8.");
+        assert_eq!(
+            said(LOAD, r#"{"detail":"Not Found"}"#),
+            "it has no route /v1/load_lora_adapter"
+        );
+        assert_eq!(said(LOAD, "Internal"), "Internal");
     }
 }

@@ -5,8 +5,9 @@
 //! enough: raw log-probs in place of processed ones, a head in bf16, other weights, another rotary
 //! base. So each server writes a few completions and the trainer's own model scores them.
 //!
-//! A fresh adapter changes nothing, so a server that leaves it out would not be noticed: where
-//! adapters go by themselves, the measurement is made with one that does ([`stirred`]).
+//! A fresh adapter changes nothing, and one that was trained a little changes little, so a server that
+//! leaves it out would not be noticed: where adapters go by themselves, the measurement is made with one
+//! that changes every layer ([`stirred`]).
 
 use scalerl_model::folder::Model;
 use scalerl_model::head::HeadOptions;
@@ -103,11 +104,10 @@ pub async fn measure_agreement(
     Ok(found)
 }
 
-/// The model with numbers in the place of a fresh adapter's zeros, so that each adapted layer's output
-/// moves by about a tenth of its input. Without a fresh adapter it is the model as it is.
+/// The model with numbers added to the half of its adapter that starts as zeros, so that each adapted
+/// layer's output moves by about a tenth of its input. Without an adapter it is the model as it is.
 pub fn stirred(model: &Model) -> Result<Model, TchError> {
-    let adapter = model.adapter.as_ref();
-    let stir = adapter.filter(|adapter| adapter.is_fresh).map(|adapter| {
+    let stir = model.adapter.as_ref().map(|adapter| {
         // A is uniform within 1/√inputs.
         0.3 / (adapter.config.scale() * (adapter.config.rank as f64).sqrt())
     });
@@ -115,7 +115,7 @@ pub fn stirred(model: &Model) -> Result<Model, TchError> {
         let copy = tensor.f_detach_copy()?;
         match stir.filter(|_| known.start == Start::Zeros) {
             None => Ok(copy),
-            Some(bound) => scattered(&copy, bound),
+            Some(bound) => scattered(&copy, bound)?.f_add(&copy),
         }
     });
     model.with_trained(copies.collect::<Result<_, TchError>>()?)

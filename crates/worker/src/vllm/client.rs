@@ -32,6 +32,9 @@ pub enum CallError {
     /// The server does not do this.
     #[error("{path}: refused with {status}: {text}{}", refusal_hint(path, *status))]
     Refused { path: String, status: u16, text: String },
+    /// It would do this, and the outcome would be wrong.
+    #[error("{reason}")]
+    Unfit { reason: String },
     /// The answer is not what this endpoint answers.
     #[error("{path}: an answer that cannot be used: {reason}")]
     Garbage { path: String, reason: String },

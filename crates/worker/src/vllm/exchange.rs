@@ -28,7 +28,7 @@ pub(super) const CONTROL: Duration = Duration::from_mins(1);
 /// For reading the weights of a large model from shared storage.
 pub(super) const RELOAD: Duration = Duration::from_mins(8);
 /// Bytes of an answer to a control call.
-const CONTROL_BYTES: usize = 1 << 20;
+pub(super) const CONTROL_BYTES: usize = 1 << 20;
 /// Between two looks at a server.
 const PULSE: Duration = Duration::from_secs(2);
 /// Between two tries to bring a server back, at first and at last.
@@ -94,7 +94,7 @@ impl Inner {
             "timeout": RELOAD.as_secs(),
         });
         post(client, "/collective_rpc", &reload, RELOAD).await?;
-        let label = json!({"new_version": self.labels.of(weights.version)});
+        let label = json!({"new_version": self.labels.of(weights)});
         post(client, "/update_weight_version", &label, CONTROL).await
     }
 

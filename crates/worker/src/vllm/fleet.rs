@@ -215,7 +215,7 @@ impl Fleet {
     /// Whether the server has been closed or has taken other weights since the lease was given.
     pub(super) fn has_moved_on(&self, lease: &Lease<'_>) -> bool {
         let entry = &self.states().entries[lease.index];
-        entry.is_closed || entry.state != ServerState::Serving(lease.version)
+        entry.is_closed || entry.state != ServerState::Serving(lease.weights.version)
     }
 
     /// The server has taken these weights. False where they are no longer the current ones: then it
@@ -293,7 +293,7 @@ impl Fleet {
             if let Some(lease) = self.try_take(wish) {
                 return Ok(lease);
             }
-            self.check_patience()?;
+            self.check_patience(wish.only)?;
             // Ends with a change, or soon.
             let _ = tokio::time::timeout(LOOK_AGAIN, changed).await;
         }
@@ -308,23 +308,32 @@ impl Fleet {
             if self.states().entries.iter().any(is_there) {
                 return Ok(());
             }
-            self.check_patience()?;
+            self.check_patience(None)?;
             let _ = tokio::time::timeout(LOOK_AGAIN, changed).await;
         }
     }
 
-    fn check_patience(&self) -> Result<(), GeneratorError> {
+    /// Fails when none has served for as long as patience lasts, or the only one that is wanted.
+    fn check_patience(&self, only: Option<usize>) -> Result<(), GeneratorError> {
         let states = self.states();
-        if states.none_since.is_none_or(|since| since.elapsed() < self.patience) {
+        let without = match only.map(|index| &states.entries[index]) {
+            Some(Entry { state: ServerState::Serving(_), .. }) => None,
+            Some(entry) => Some(entry.since),
+            None => states.none_since,
+        };
+        if without.is_none_or(|since| since.elapsed() < self.patience) {
             return Ok(());
         }
         let why = |(server, entry): (&Server, &Entry)| match &entry.state {
             ServerState::Away { reason } => format!("{}: {reason}", server.client.url()),
             _ => format!("{} has no weights yet", server.client.url()),
         };
-        let reasons: Vec<String> = self.servers.iter().zip(&states.entries).map(why).collect();
-        let seconds = self.patience.as_secs();
-        let reason = format!("no vLLM server has served for {seconds} s; {}", reasons.join("; "));
+        let all = self.servers.iter().zip(&states.entries).enumerate();
+        let wanted = all.filter(|(index, _)| only.is_none_or(|only| only == *index));
+        let reasons: Vec<String> = wanted.map(|(_, pair)| why(pair)).collect();
+        let (seconds, reasons) = (self.patience.as_secs(), reasons.join("; "));
+        let who = if only.is_some() { "a vLLM server has not" } else { "no vLLM server has" };
+        let reason = format!("{who} served for {seconds} s; {reasons}");
         Err(GeneratorError::Gone { reason })
     }
 
@@ -344,11 +353,11 @@ impl Fleet {
             .min_by_key(|(index, entry)| burden(*index, entry))?;
         entry.running += 1;
         let held = entry.held.as_ref().expect("a server that serves holds weights");
-        let (version, form) = (held.version, held.form);
+        let weights = held.clone();
         // Under the lock, so that no loss falls between the two.
         let life = self.servers[index].life.subscribe();
         drop(states);
-        Some(Lease { fleet: self, index, version, form, life })
+        Some(Lease { fleet: self, index, weights, life })
     }
 }
 
@@ -356,9 +365,8 @@ impl Fleet {
 pub(super) struct Lease<'a> {
     fleet: &'a Fleet,
     pub(super) index: usize,
-    /// The server's weights when the lease was given.
-    pub(super) version: PolicyVersion,
-    pub(super) form: Form,
+    /// The server's when the lease was given.
+    pub(super) weights: Published,
     life: watch::Receiver<u64>,
 }
 
@@ -476,7 +484,7 @@ mod tests {
         assert!(tokio::time::timeout(SOON, fleet.take(Wish::default())).await.is_err());
         assert_eq!(fleet.running(0), 1);
         serve_all(&fleet, 2);
-        let waiting = async { fleet.take(Wish::default()).await.unwrap().version };
+        let waiting = async { fleet.take(Wish::default()).await.unwrap().weights.version };
         let (version, ()) = tokio::join!(waiting, async { drop(closed) });
         assert_eq!(version, PolicyVersion(2), "whoever waited gets the weights of the exchange");
         assert!(fleet.has_moved_on(&lease), "of the weights before");

@@ -5,16 +5,20 @@
 //! changes nothing. Fields of an answer that are not needed are not looked at; those that are must
 //! fit together, or the answer is garbage.
 
+use std::path::Path;
+
 use scalerl_generate::{Sampling, Token};
 use scalerl_rollout::{LEAST_LOGPROB, PolicyVersion};
 use serde::{Deserialize, Serialize};
 
+use super::adapter::Form;
 use super::client::CallError;
+use super::fleet::Published;
 
 pub(super) const GENERATE: &str = "/inference/v1/generate";
 
 /// Names weights: the version, and whose, so that a server that was restarted or belongs to
-/// another run is found out.
+/// another run is found out; and whether they are an adapter by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Labels {
     owner: String,
@@ -25,14 +29,42 @@ impl Labels {
         Self { owner }
     }
 
-    pub(super) fn of(&self, version: PolicyVersion) -> String {
-        format!("{}:{}", self.owner, version.0)
+    pub(super) fn of(&self, weights: &Published) -> String {
+        let kind = match weights.form {
+            Form::Whole => "",
+            Form::Adapter => ADAPTER,
+        };
+        format!("{}:{}{kind}", self.owner, weights.version.0)
     }
 
     fn read(&self, label: &str) -> Option<PolicyVersion> {
         let number = label.strip_prefix(&self.owner)?.strip_prefix(':')?;
-        number.parse().ok().map(PolicyVersion)
+        number.strip_suffix(ADAPTER).unwrap_or(number).parse().ok().map(PolicyVersion)
     }
+
+    /// For one publication. A version may have two: the adapter that a session checks servers with
+    /// is not the run's.
+    pub(super) fn salt(&self, weights: &Published) -> String {
+        let folder = Path::new(&weights.folder).file_name().unwrap_or_default();
+        format!("{}:{}", self.of(weights), folder.to_string_lossy())
+    }
+}
+
+/// At the end of a label.
+const ADAPTER: &str = "+adapter";
+
+/// The label of a server that has been given none.
+const STARTED: &str = "default";
+
+/// Whether a server with this label, whoever gave it, has the base it was started with.
+pub(super) fn is_of_own_base(label: &str) -> bool {
+    label == STARTED || label.ends_with(ADAPTER)
+}
+
+/// Answer of `/weight_info`.
+#[derive(Debug, Deserialize)]
+pub(super) struct WeightInfo {
+    pub(super) weight_version: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -42,8 +74,8 @@ pub(super) struct GenerateBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) model: Option<&'a str>,
     pub(super) sampling_params: SamplingParams<'a>,
-    /// Blocks of the prefix cache are found only by requests with the same salt: the version, so
-    /// that no prefix outlives its weights.
+    /// Blocks of the prefix cache are found only by requests with the same salt: one for each
+    /// publication, so that no prefix outlives its weights.
     pub(super) cache_salt: &'a str,
 }
 

@@ -137,10 +137,10 @@ impl Inner {
         let stop_texts: Vec<&str> =
             request.stop_strings.iter().map(String::as_str).chain(one.end_of_answer()).collect();
         let stops = (&request.stop_tokens[..], &stop_texts[..]);
-        let salt = self.labels.of(lease.version);
+        let salt = self.labels.salt(&lease.weights);
         let body = GenerateBody {
             token_ids: one.context(),
-            model: (lease.form == Form::Adapter).then_some(adapter::NAME),
+            model: (lease.weights.form == Form::Adapter).then_some(adapter::NAME),
             sampling_params: SamplingParams::new(request.sampling, seed, room, stops),
             cache_salt: &salt,
         };
@@ -157,8 +157,11 @@ impl Inner {
                 return Err(Trouble::Lost { reason: "lost while it was writing".to_owned() });
             }
         };
-        let expected =
-            Expected { max_tokens: room, vocabulary: self.vocabulary, oldest: lease.version };
+        let expected = Expected {
+            max_tokens: room,
+            vocabulary: self.vocabulary,
+            oldest: lease.weights.version,
+        };
         let written = answer.and_then(|body| wire::read(&body, expected, &self.labels));
         match written {
             Ok(Written::Tokens(tokens)) => of_lease(tokens, lease),
@@ -170,7 +173,9 @@ impl Inner {
                 reason: format!("it answered with weights {label:?}, which are not of this run"),
             }),
             // Its base is there under another name: it was started again.
-            Err(CallError::Refused { status: 404, text, .. }) if lease.form == Form::Adapter => {
+            Err(CallError::Refused { status: 404, text, .. })
+                if lease.weights.form == Form::Adapter =>
+            {
                 Err(Trouble::Lost { reason: format!("it has no adapter of this run: {text}") })
             }
             Err(error @ CallError::Refused { .. }) => {
@@ -190,13 +195,13 @@ impl Inner {
 /// An adapter's name stands for one version at a time, and no call outlives an exchange: a label of
 /// another version would be a lie.
 fn of_lease(tokens: Vec<Token>, lease: &Lease<'_>) -> Result<Vec<Token>, Trouble> {
-    let other = tokens.iter().find(|token| token.version != lease.version.0);
-    match other.filter(|_| lease.form == Form::Adapter) {
+    let other = tokens.iter().find(|token| token.version != lease.weights.version.0);
+    match other.filter(|_| lease.weights.form == Form::Adapter) {
         None => Ok(tokens),
         Some(token) => Err(Trouble::Failed {
             reason: format!(
                 "{GENERATE}: tokens of version {} from the adapter of {}",
-                token.version, lease.version
+                token.version, lease.weights.version
             ),
         }),
     }

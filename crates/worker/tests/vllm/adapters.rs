@@ -8,7 +8,8 @@ use scalerl_model::folder::Model;
 use scalerl_model::head::HeadOptions;
 use scalerl_model::train::TrainingBatch;
 use scalerl_rollout::{Completion, Generator, PolicyVersion, SampleRequest, WeightHandle};
-use scalerl_worker::vllm::{AdapterRefusal, AgreementError, Notice, measure_agreement, stirred};
+use scalerl_worker::vllm::{AgreementError, Notice, measure_agreement, stirred};
+use serde_json::Value;
 use tch::{Device, Tensor};
 
 use crate::fake::{Fake, Misdeed, Options};
@@ -58,6 +59,10 @@ fn apart(model: &Model, request: &SampleRequest, one: &Completion, version: u64)
     places.map(|i| (one.logprobs[i] - ours[i]).abs()).fold(0.0, f32::max)
 }
 
+fn is_salt_of(salt: &Value, version: u64) -> bool {
+    salt.as_str().unwrap().starts_with(&format!("test:{version}+adapter:v"))
+}
+
 fn exchanges(fake: &Fake) -> Vec<String> {
     let is_exchange = |path: &String| {
         !["/health", "/v1/models", "/get_world_size", "/inference/v1/generate"]
@@ -82,6 +87,7 @@ async fn an_adapter_goes_alone_and_writes_what_the_trainer_computes() {
     for fake in &rig.fakes {
         let order = [
             "/pause?mode=abort&clear_cache=false",
+            "/weight_info",
             "/v1/unload_lora_adapter",
             "/v1/load_lora_adapter",
             "/update_weight_version",
@@ -89,7 +95,7 @@ async fn an_adapter_goes_alone_and_writes_what_the_trainer_computes() {
         ];
         assert_eq!(exchanges(fake), order);
         assert!(fake.bodies().iter().all(|body| body["model"] == "scalerl"));
-        assert!(fake.bodies().iter().all(|body| body["cache_salt"] == "test:1"));
+        assert!(fake.bodies().iter().all(|body| is_salt_of(&body["cache_salt"], 1)));
         let (_, folder) = fake.adapter().unwrap();
         assert!(std::path::Path::new(&folder).join("adapter_model.safetensors").is_file());
         assert!(!std::path::Path::new(&folder).join("model.safetensors").exists());
@@ -125,8 +131,8 @@ async fn half_written_completions_go_on_under_the_new_adapter_and_every_token_sa
     }
     assert!(mixed > 0, "none went on");
     let salts: Vec<_> = rig.fakes[0].bodies().iter().map(|b| b["cache_salt"].clone()).collect();
-    assert!(salts[..6].iter().all(|salt| salt == "test:1"), "{salts:?}");
-    assert!(salts[6..].iter().all(|salt| salt == "test:2"), "{salts:?}");
+    assert!(salts[..6].iter().all(|salt| is_salt_of(salt, 1)), "{salts:?}");
+    assert!(salts[6..].iter().all(|salt| is_salt_of(salt, 2)), "{salts:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -165,28 +171,44 @@ async fn servers_that_take_no_adapter_say_why_and_are_left_without_one() {
     for (other, words) in cases {
         let mut rig = idle_rig(vec![Options::lora(), other], |_| ()).await;
         let handle = rig.weights.publish_adapter(PolicyVersion(0), &adapted(4, 1)).unwrap();
-        let refused = rig.generator.refuses_adapter(&handle.location).await.unwrap().unwrap();
+        let refused = rig.generator.refuses_adapter(&handle.location, 4).await.unwrap().unwrap();
         assert_eq!(refused.url, rig.fakes[1].url(), "the one that does not");
         assert!(refused.reason.starts_with(words), "{refused}");
+        assert!(refused.to_string().contains("--enable-lora --max-lora-rank 8"), "{refused}");
         assert_eq!(rig.fakes[0].adapter(), None, "the other has unloaded it");
         // Whole weights serve them all.
         rig.adopt(0, 2).await;
         let one = rig.generator.generate(tiny::request(1)).await.unwrap().remove(0);
         assert!(apart(&tiny::model(2), &tiny::request(1), &one, 0) < SAME);
     }
-    assert!(AdapterRefusal::remedy(4).contains("--enable-lora --max-lora-rank 8"));
+}
+
+/// However little they are apart from the base: it would be in every token, and an adapter on top.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_whose_base_was_replaced_takes_no_adapter_until_it_is_started_again() {
+    let mut rig = rig(1).await;
+    let handle = rig.weights.publish_adapter(PolicyVersion(3), &adapted(4, 2)).unwrap();
+    assert_eq!(rig.generator.refuses_adapter(&handle.location, 4).await.unwrap(), None);
+    rig.adopt(2, 1).await;
+    let refused = rig.generator.refuses_adapter(&handle.location, 4).await.unwrap().unwrap();
+    assert!(refused.reason.contains("has taken whole weights since it was started"), "{refused}");
+    assert!(!refused.to_string().contains("--enable-lora"), "it is started so: {refused}");
+    // Nor where nobody has asked.
+    let error = rig.generator.adopt(&handle).await.unwrap_err();
+    assert!(error.to_string().contains("start it again"), "{error}");
+    assert_eq!(rig.fakes[0].adapter(), None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_that_take_one_are_asked_and_have_none_afterwards() {
     let mut rig = idle_rig(vec![Options::lora(); 2], |_| ()).await;
     let handle = rig.weights.publish_adapter(PolicyVersion(0), &adapted(4, 1)).unwrap();
-    assert_eq!(rig.generator.refuses_adapter(&handle.location).await.unwrap(), None);
+    assert_eq!(rig.generator.refuses_adapter(&handle.location, 4).await.unwrap(), None);
     assert!(rig.fakes.iter().all(|fake| fake.adapter().is_none()));
-    let missing = rig.generator.refuses_adapter("/nowhere").await.unwrap().unwrap();
+    let missing = rig.generator.refuses_adapter("/nowhere", 4).await.unwrap().unwrap();
     assert!(missing.reason.contains("No adapter found"), "{missing}");
     rig.fakes.clear();
-    let error = rig.generator.refuses_adapter(&handle.location).await.unwrap_err();
+    let error = rig.generator.refuses_adapter(&handle.location, 4).await.unwrap_err();
     assert!(error.is_retryable(), "{error}");
 }
 
@@ -219,9 +241,40 @@ async fn a_server_that_leaves_the_adapter_out_is_refused_at_the_start() {
         rig.adopt_adapter(0, &fresh).await;
         let one = rig.generator.generate(tiny::request(1)).await.unwrap().remove(0);
         assert!(apart(&tiny::model(1), &tiny::request(1), &one, 0) < SAME);
+        // Keys and values of the one that was checked are not found under it.
+        let salts: Vec<_> = rig.fakes[0].bodies().iter().map(|b| b["cache_salt"].clone()).collect();
+        let last = salts.last().unwrap();
+        assert!(is_salt_of(last, 0) && !salts[..salts.len() - 1].contains(last), "{salts:?}");
     }
-    let again = stirred(&checked).unwrap();
-    assert!(again.trained().iter().zip(checked.trained()).all(|(a, b)| a.size() == b.size()));
+    // One that was trained a little could not tell either.
+    let trained = checked.trained().iter().map(|tensor| tensor * 1e-3).collect();
+    let trained = checked.with_trained(trained).unwrap();
+    let moved = stirred(&trained).unwrap();
+    let pairs = moved.trained().iter().zip(trained.trained()).zip(fresh.trained());
+    for ((moved, trained), fresh) in pairs {
+        let is_of_zeros = fresh.abs().max().double_value(&[]) < 1e-12;
+        let change = (moved - trained).abs().mean(tch::Kind::Double).double_value(&[]);
+        assert_eq!(change > 1e-3, is_of_zeros, "{change}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_waits_for_a_server_as_long_as_patience_lasts_though_others_serve() {
+    let mut rig = idle_rig(vec![Options::lora(); 2], |setup| {
+        setup.patience = Duration::from_secs(2);
+    })
+    .await;
+    let model = adapted(4, 1);
+    rig.adopt_adapter(1, &model).await;
+    let gone = rig.fakes.remove(1).url();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let head = HeadOptions::of(Device::Cpu);
+    let requests = [tiny::request(2)];
+    let asked = measure_agreement(&rig.generator, &model, head, &requests, 1e-3);
+    let error = tokio::time::timeout(Duration::from_mins(1), asked).await.unwrap().unwrap_err();
+    assert!(error.to_string().contains(&gone), "{error}");
+    let one = rig.generator.generate(tiny::request(1)).await.unwrap().remove(0);
+    assert!(!one.is_empty(), "the other serves");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

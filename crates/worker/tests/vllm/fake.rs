@@ -7,7 +7,8 @@
 //!
 //! With [`Options::lora`] it takes adapters: requests that name one are written by its base, the weights
 //! it was started with or has taken since, with the adapter merged in. A pause that aborts gives back
-//! what is half written, and, as the real one does, nothing of a request that came after it.
+//! what is half written, and nothing of a request that came after it. This half is from the real one's
+//! source alone.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -287,6 +288,10 @@ async fn serve(state: Arc<State>, mut stream: TcpStream) {
             state.pause.send_modify(|pause| pause.is_paused = false);
             (200, json!({"status": "resumed"}))
         }
+        "/weight_info" => {
+            let label = state.labels.lock().unwrap().last().unwrap().clone();
+            (200, json!({"weight_version": label}))
+        }
         "/update_weight_version" => {
             let label = body["new_version"].as_str().unwrap().to_owned();
             *state.labels.lock().unwrap().last_mut().unwrap() = label;
@@ -307,7 +312,7 @@ async fn reload(state: &State, body: &Value) -> (u16, Value) {
         return (500, json!({"error": {"message": format!("cannot load {path}")}}));
     };
     *state.base.lock().unwrap() = copies(&model.parameters);
-    put(state, model).await;
+    put(state, model, "unnamed").await;
     (200, json!({"results": [null]}))
 }
 
@@ -316,10 +321,10 @@ fn copies(tensors: &[Tensor]) -> Vec<Tensor> {
 }
 
 /// Writes with these weights from here on.
-async fn put(state: &State, model: Model) {
+async fn put(state: &State, model: Model, label: &str) {
     let version = {
         let mut labels = state.labels.lock().unwrap();
-        labels.push("unnamed".to_owned());
+        labels.push(label.to_owned());
         PolicyVersion(labels.len() as u64 - 1)
     };
     let handle = state.weight_store.publish(version, &model.parameters).unwrap();
@@ -362,7 +367,9 @@ async fn load(state: &State, body: &Value) -> (u16, Value) {
         let adapter = Adapter::load(Path::new(&path), &tiny::model(1)).unwrap();
         base.adapted(adapter).unwrap().merged().unwrap()
     };
-    put(state, model).await;
+    // The base keeps its name.
+    let label = state.labels.lock().unwrap().last().unwrap().clone();
+    put(state, model, &label).await;
     state.loads.fetch_add(1, Ordering::Relaxed);
     *state.adapter.lock().unwrap() = Some((name, path));
     (200, json!("Success"))

@@ -20,7 +20,7 @@ pub(crate) fn run(
     device: Device,
     run: Option<&Path>,
 ) -> Result<()> {
-    let places = Places { trainer: device, generator: device };
+    let places = Places::other(device, launch);
     let policy = match run.and_then(Policy::recorded) {
         Some(policy) => policy.fitting(recipe, places)?,
         // Rank 0 makes the same: one of them does, the others wait for it.

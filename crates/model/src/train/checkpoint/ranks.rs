@@ -50,7 +50,7 @@ pub struct OwnFile {
 
 enum FileState {
     Copied(RankPart),
-    /// There was no room for a copy.
+    /// There was no room for a copy somewhere.
     Written(FileSum),
 }
 
@@ -63,7 +63,8 @@ struct Rest {
 }
 
 /// Begins a checkpoint of the ranks: all of them call it, and each gets a copy of what it has, to be
-/// written while steps go on; without room for one its file is written here. Rank 0 names the folder.
+/// written while steps go on; where one has no room for it, all files are written here. Rank 0 names
+/// the folder.
 /// What all have agreed has failed is the inner error; rank 0 says why.
 pub fn begin_together(
     learner: &Learner,
@@ -85,7 +86,15 @@ pub fn begin_together(
     if draft.as_os_str().is_empty() {
         return Ok(Err(no_folder()));
     }
-    let taken = take_own(learner, ranks, &draft, saver);
+    let part = RankPart::of(learner);
+    let has_room = match &part {
+        Ok(part) => saver.free.is_none_or(|free| part.bytes() <= free),
+        Err(_) => true,
+    };
+    // One that writes here keeps all waiting: then nobody is quicker for a copy.
+    let is_copied = ranks.numbers(&[f64::from(u8::from(has_room))])?.iter().all(|one| one[0] > 0.0);
+    let taken = part.map_err(CheckpointError::from);
+    let taken = taken.and_then(|part| take_own(part, ranks, &draft, saver.is_busy, is_copied));
     let said = taken.as_ref().err().map(ToString::to_string).unwrap_or_default();
     let said = ranks.sentences(&said)?;
     let state = match taken {
@@ -115,19 +124,19 @@ fn no_folder() -> CheckpointError {
 }
 
 fn take_own(
-    learner: &Learner,
+    part: RankPart,
     ranks: &Ranks,
     draft: &Path,
-    saver: SaverState,
+    is_busy: bool,
+    is_copied: bool,
 ) -> Result<FileState, CheckpointError> {
-    if saver.is_busy {
+    if is_busy {
         return Err(CheckpointError::StillWriting);
     }
     if !draft.is_dir() {
         return Err(CheckpointError::NotShared { path: draft.to_path_buf() });
     }
-    let part = RankPart::of(learner)?;
-    if saver.free.is_none_or(|free| part.bytes() <= free) {
+    if is_copied {
         return Ok(FileState::Copied(part.copied()?));
     }
     Ok(FileState::Written(part.write(&draft.join(file_name(ranks.rank(), ranks.size())), &|| ())?))
