@@ -9,6 +9,7 @@ use scalerl_model::folder::Model;
 use scalerl_model::train::checkpoint::each_master;
 use scalerl_recipe::{Adapter, Compute, Kl, RatioGrain, Recipe, Sharding, Surrogate};
 use scalerl_rollout::{StepReport, TrainBatch, Trainer as _};
+use scalerl_torch::shim;
 use scalerl_worker::ranks::{Deadlines, Launch, RankedTrainer, StoreHost, Team};
 use scalerl_worker::{LocalTrainer, WeightStore};
 use tch::{Device, Tensor};
@@ -93,6 +94,8 @@ pub(crate) enum Disk {
     Fast,
     /// So long for each tensor.
     Slow(Duration),
+    /// As slow, and from the first tensor on the rank has no memory for a step.
+    SlowWithoutMemory(Duration),
     /// No file becomes larger than four kilobytes.
     Full,
 }
@@ -117,10 +120,13 @@ fn spawn_on(
             shell.args(["-c", "trap '' XFSZ; ulimit -f 8; exec \"$0\" \"$@\""]).arg(program);
             shell
         }
-        Disk::Fast | Disk::Slow(_) => Command::new(program),
+        _ => Command::new(program),
     };
-    if let Disk::Slow(each) = disk {
+    if let Disk::Slow(each) | Disk::SlowWithoutMemory(each) = disk {
         command.env("SCALERL_TEST_WRITE_MS", each.as_millis().to_string());
+    }
+    if let Disk::SlowWithoutMemory(_) = disk {
+        command.env("SCALERL_TEST_NO_MEMORY", "1");
     }
     command
         .args(["--ignored", "--exact", "a_rank_that_another_test_has_started"])
@@ -152,6 +158,15 @@ pub(crate) fn launch(rank: usize, size: usize, port: u16) -> Launch {
 /// A team whose own file takes so long for each tensor.
 pub(crate) fn writing_slowly(team: Team, each: Duration) -> Team {
     team.with_write_watch(Arc::new(move || std::thread::sleep(each)))
+}
+
+/// The same, and no tensor can be made once it has begun.
+pub(crate) fn writing_without_memory(team: Team, each: Duration) -> Team {
+    shim::count_cpu_memory().unwrap();
+    team.with_write_watch(Arc::new(move || {
+        shim::limit_cpu_memory(1);
+        std::thread::sleep(each);
+    }))
 }
 
 impl Crew {
@@ -191,6 +206,13 @@ impl Crew {
         drop(self.trainer.take());
         for other in &mut self.others {
             assert!(other.wait().unwrap().success(), "a rank failed");
+        }
+    }
+
+    /// Waits for ranks that end with an error.
+    pub(crate) fn wait(&mut self) {
+        for other in &mut self.others {
+            assert!(!other.wait().unwrap().success(), "a rank ended as if all were well");
         }
     }
 

@@ -18,7 +18,7 @@ mod writing;
 use std::time::Duration;
 
 use batches::{batch, trained_as};
-use crew::{deadlines, untrained, variant, writing_slowly};
+use crew::{deadlines, untrained, variant, writing_slowly, writing_without_memory};
 use scalerl_rollout::Trainer as _;
 use scalerl_worker::WeightStore;
 use scalerl_worker::ranks::{Launch, RankedTrainer, Team, follow};
@@ -33,7 +33,11 @@ fn a_rank_that_another_test_has_started() {
     let mut team =
         Team::join(&launch, Device::Cpu, deadlines(Duration::from_millis(operation))).unwrap();
     if let Ok(each) = std::env::var("SCALERL_TEST_WRITE_MS") {
-        team = writing_slowly(team, Duration::from_millis(each.parse().unwrap()));
+        let each = Duration::from_millis(each.parse().unwrap());
+        team = match std::env::var("SCALERL_TEST_NO_MEMORY") {
+            Ok(_) => writing_without_memory(team, each),
+            Err(_) => writing_slowly(team, each),
+        };
     }
     if launch.rank == 0 {
         let start = untrained(&std::env::var("SCALERL_TEST_VARIANT").unwrap(), 1);
