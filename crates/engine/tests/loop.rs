@@ -351,7 +351,7 @@ fn a_held_out_set_without_a_verdict_is_no_point_and_ends_the_run_after_some() {
     // Mended, it goes on, and has the points from there on.
     let mended = Rig { grader_broken_for: None, ..rig };
     assert_eq!(mended.run(folder.path()).reason, StopReason::Steps);
-    assert_eq!(audit(folder.path(), 2).points().last().map(|point| point.step), Some(12));
+    assert_eq!(audit(folder.path(), 2).points().last().map(|point| point.step), Some(14));
 }
 
 #[test]
@@ -359,8 +359,9 @@ fn another_set_without_a_verdict_ends_no_run() {
     let folder = folder();
     Rig { grader_broken_for: Some("other"), ..Rig::pipeline(2) }.run(folder.path());
     let reading = audit(folder.path(), 2);
-    assert_eq!(reading.points().len(), 4);
-    assert_eq!(count(&reading, |what| matches!(what, What::NotMeasured { .. })), 4);
+    // Before the first step, after 4, 8, 12, and at the end.
+    assert_eq!(reading.points().len(), 5);
+    assert_eq!(count(&reading, |what| matches!(what, What::NotMeasured { .. })), 5);
     assert!(!folder.path().join("points.other.jsonl").exists());
 }
 
