@@ -155,16 +155,19 @@ pub(crate) fn launch(rank: usize, size: usize, port: u16) -> Launch {
     }
 }
 
+/// Enough for a tensor of a file, too little for a step.
+const ROOM_TO_WRITE: u64 = 8 << 10;
+
 /// A team whose own file takes so long for each tensor.
 pub(crate) fn writing_slowly(team: Team, each: Duration) -> Team {
     team.with_write_watch(Arc::new(move || std::thread::sleep(each)))
 }
 
-/// The same, and no tensor can be made once it has begun.
+/// The same, and only small tensors can be made once it has begun.
 pub(crate) fn writing_without_memory(team: Team, each: Duration) -> Team {
     shim::count_cpu_memory().unwrap();
     team.with_write_watch(Arc::new(move || {
-        shim::limit_cpu_memory(1);
+        shim::limit_cpu_memory(shim::cpu_memory().0 + ROOM_TO_WRITE);
         std::thread::sleep(each);
     }))
 }

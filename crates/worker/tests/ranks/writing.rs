@@ -125,31 +125,33 @@ fn a_rank_lost_while_files_are_written_leaves_the_checkpoint_before() {
     }
 }
 
-/// What was copied before a step is whole, whatever becomes of the step.
+/// What was copied before a step is whole, whatever becomes of the step. (With weights in parts a rank
+/// without memory cannot keep pace with the others: it is lost.)
 #[test]
 fn files_under_way_are_finished_when_a_step_fails_on_a_rank_that_lives() {
     let batches = batches("cispo", 2);
-    for scheme in SCHEMES {
-        let folder = tempfile::tempdir().unwrap();
-        let disks = [Disk::Fast, Disk::SlowWithoutMemory(SLOW), Disk::Slow(SLOW)];
-        let mut crew = Crew::start_on(&disks, scheme, PATIENT);
-        crew.trainer().step(&batches[0]).unwrap();
-        let expected = row(&crew.masters());
-        let writing = finish(crew.trainer().snapshot(folder.path()).unwrap());
-        std::thread::sleep(5 * SLOW);
-        let error = crew.trainer().step(&batches[1]).unwrap_err();
-        assert!(!writing.is_finished(), "the step has failed in the middle");
-        let said = error.to_string();
-        println!("{scheme}: {said}");
-        assert!(matches!(error, TrainerError::OutOfMemory { .. }), "{said}");
-        assert!(said.contains("trainer rank 1") && said.contains("most is held by"), "{said}");
-        let (took, ended) = writing.join().unwrap();
-        ended.unwrap();
-        println!("{scheme}: written within {took:?}");
-        let (version, weights) = found(folder.path());
-        assert!(version == PolicyVersion(1) && weights.equal(&expected), "{scheme}");
-        crew.wait();
-    }
+    let folder = tempfile::tempdir().unwrap();
+    let disks = [Disk::Fast, Disk::SlowWithoutMemory(SLOW), Disk::Slow(SLOW)];
+    let mut crew = Crew::start_on(&disks, "cispo", PATIENT);
+    crew.trainer().step(&batches[0]).unwrap();
+    let writing = finish(crew.trainer().snapshot(folder.path()).unwrap());
+    std::thread::sleep(5 * SLOW);
+    let error = crew.trainer().step(&batches[1]).unwrap_err();
+    assert!(!writing.is_finished(), "the step has failed in the middle");
+    let said = error.to_string();
+    println!("{said}");
+    assert!(matches!(error, TrainerError::OutOfMemory { .. }), "{said}");
+    assert!(said.contains("trainer rank 1") && said.contains("most is held by"), "{said}");
+    let (took, ended) = writing.join().unwrap();
+    ended.unwrap();
+    println!("written within {took:?}");
+    crew.wait();
+    assert!(drafts(folder.path()).is_empty());
+    let (version, weights) = found(folder.path());
+    let mut alone = local("cispo");
+    alone.step(&batches[0]).unwrap();
+    let apart = (weights - row(alone.masters())).abs().max().double_value(&[]);
+    assert!(version == PolicyVersion(1) && apart < 1e-4, "{apart}");
 }
 
 #[test]
