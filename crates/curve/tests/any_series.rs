@@ -67,6 +67,22 @@ fn check(
     Ok(())
 }
 
+/// Ceilings of a mixture whose narrow parts are far apart: they do not join into few.
+#[test]
+fn a_shared_ceiling_of_three_points_with_next_to_no_noise_is_found() {
+    let point = |compute: f64, value: f64, samples: f64| Point {
+        compute: Compute(compute),
+        value,
+        samples: Some(samples),
+    };
+    let points = [
+        point(0.000_529_782_203_598_453_1, 0.254_545_629_536_083_8, 41_912_269.451_910_384),
+        point(0.0, 0.5, 515_370_691.862_515_45),
+        point(99.395_186_885_127_19, 0.5, 130_047_709.016_585_02),
+    ];
+    check(&points, Method::Mixture, None).unwrap();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 

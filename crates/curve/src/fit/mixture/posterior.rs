@@ -173,15 +173,17 @@ impl Posterior {
 
     pub(crate) fn forecast(&self, at: &[Compute]) -> Forecast {
         let curve = self.at(at, 0.0);
+        let (curve_low, curve_high) = (curve.quantile(0.05), curve.quantile(0.95));
         let measured = self.at(at, 1.0 / at.len() as f64).estimate();
         let inside = |value: f64| value.clamp(0.0, 1.0);
         Forecast {
             at: at[0],
             value: inside(measured.value),
-            low: inside(measured.low),
-            high: inside(measured.high),
-            curve_low: inside(curve.quantile(0.05)),
-            curve_high: inside(curve.quantile(0.95)),
+            // Noise spreads every part, and yet may move half of a narrow one out of the tail.
+            low: inside(measured.low.min(curve_low)),
+            high: inside(measured.high.max(curve_high)),
+            curve_low: inside(curve_low),
+            curve_high: inside(curve_high),
         }
     }
 
