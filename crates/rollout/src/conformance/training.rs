@@ -1,6 +1,7 @@
 //! Duties of a trainer.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Subject, ask};
 use crate::{
@@ -53,7 +54,10 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("scalerl-{name}-{}", std::process::id()));
+        // Suites run side by side in one process.
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let (process, number) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(format!("scalerl-{name}-{process}-{number}"));
         // Left behind by a test that was killed.
         let _ = std::fs::remove_dir_all(&path);
         if let Err(error) = std::fs::create_dir_all(&path) {
