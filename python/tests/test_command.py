@@ -45,7 +45,13 @@ def test_a_report_names_the_command_and_not_the_interpreter(tmp_path: Path) -> N
 def test_control_c_ends_it_at_once() -> None:
     """It waits for standard input, inside native code."""
     words = [sys.executable, "-m", "scalerl", "fit", "-"]
-    running = subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    # What a shell starts in the background ignores interrupts, and so does what that starts.
+    running = subprocess.Popen(
+        words,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     assert running.stdin is not None
     running.stdin.write(b"step,accuracy\n")
     running.stdin.flush()
