@@ -24,7 +24,7 @@ use thiserror::Error;
 
 use crate::shim;
 
-pub use group::{ProcessGroup, Reduce, Transport, Underway};
+pub use group::{Parcels, ProcessGroup, Record, Reduce, Transport, Underway};
 pub use proxy::Token;
 pub use store::Store;
 
