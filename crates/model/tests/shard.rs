@@ -94,7 +94,7 @@ fn ranks_with_more_and_fewer_batches_take_the_step_of_all() {
         for number in own {
             add(&mut learner, *number);
         }
-        learner.keep_pace(&[PassKind::Training; 2]).unwrap();
+        learner.keep_pace(None, &[PassKind::Training; 2]).unwrap();
         learner.step_together(&ranks).unwrap().gradient_norm
     });
     let expected = alone(&[0, 1, 2]);
@@ -114,12 +114,12 @@ fn a_rank_that_fails_in_a_pass_sees_it_through_and_nobody_waits() {
             let said = failed.err().unwrap().to_string();
             assert!(said.contains("on purpose"), "{said}");
             // A second one that it does not begin.
-            learner.keep_pace(&[PassKind::Training; 2]).unwrap();
+            learner.keep_pace(None, &[PassKind::Training; 2]).unwrap();
         } else {
             learner.cross_entropy(&batch, &weights(&batch)).unwrap();
             // Given up between its two halves.
             drop(learner.forward(&batch).unwrap());
-            learner.keep_pace(&[PassKind::Training; 2]).unwrap();
+            learner.keep_pace(None, &[PassKind::Training; 2]).unwrap();
         }
         // They tell each other, give up, and go on with another step.
         learner.discard_gradients().unwrap();

@@ -302,6 +302,7 @@ impl ProcessGroup {
     /// Ends what is under way, here and, by closing connections, at the peers. Every operation fails from
     /// here on.
     pub fn abort(&self) -> Result<(), CollectiveError> {
+        self.record.note_abort();
         // SAFETY: takes no tensor.
         self.run("abort", |_| unsafe { scalerl_group_abort(self.raw.0) })
     }

@@ -26,7 +26,7 @@ fn one_sided(name: &str, count: i64) -> Vec<TrainBatch> {
     batches
 }
 
-fn compare(name: &str, sizes: &[usize]) {
+pub(crate) fn compare(name: &str, scheme: &str, sizes: &[usize]) {
     let batches = one_sided(name, 4);
     let mut alone = local(name);
     let start = alone.masters().iter().map(Tensor::copy).collect::<Vec<_>>();
@@ -34,7 +34,7 @@ fn compare(name: &str, sizes: &[usize]) {
         batches.iter().map(|batch| alone.step(batch).unwrap()).collect();
     let moved = distance(alone.masters(), &start);
     for &size in sizes {
-        let mut crew = Crew::start(&full(name), size, PATIENT);
+        let mut crew = Crew::start(scheme, size, PATIENT);
         let mut worst = 0.0_f64;
         for (batch, expected) in batches.iter().zip(&expected) {
             let found = crew.trainer().step(batch).unwrap();
@@ -44,7 +44,7 @@ fn compare(name: &str, sizes: &[usize]) {
         let masters = crew.masters();
         let apart = distance(&masters, alone.masters());
         println!(
-            "{name}, {size} ranks: losses {worst:.1e}, weights moved {moved:.1e}, apart {apart:.1e}"
+            "{scheme}, {size} ranks: losses {worst:.1e}, weights moved {moved:.1e}, apart {apart:.1e}"
         );
         assert!(worst <= SAME_LOSS, "{name} {size}: {worst}");
         assert!(apart <= FLOAT_SUMS && apart <= 1e-3 * moved, "{name} {size}: {apart} {moved}");
@@ -58,23 +58,23 @@ fn compare(name: &str, sizes: &[usize]) {
 
 #[test]
 fn one_to_four_ranks_have_the_losses_of_one_process_dense() {
-    compare("cispo", &[1, 2, 3, 4]);
+    compare("cispo", &full("cispo"), &[1, 2, 3, 4]);
 }
 
 #[test]
 fn one_to_four_ranks_have_the_losses_of_one_process_with_experts() {
-    compare("experts", &[1, 2, 3, 4]);
+    compare("experts", &full("experts"), &[1, 2, 3, 4]);
 }
 
 #[test]
 fn one_to_four_ranks_have_the_losses_of_one_process_with_an_adapter() {
-    compare("lora", &[1, 2, 3, 4]);
+    compare("lora", &full("lora"), &[1, 2, 3, 4]);
 }
 
 #[test]
 fn ratios_of_whole_completions_references_tied_heads_and_adapted_experts_too() {
     for name in ["gspo", "all-terms", "tied", "lora of experts"] {
-        compare(name, &[2, 3]);
+        compare(name, &full(name), &[2, 3]);
     }
 }
 

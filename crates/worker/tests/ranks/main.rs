@@ -13,6 +13,7 @@ mod crew;
 mod full;
 mod losing;
 mod numbers;
+mod owned;
 mod writing;
 
 use std::time::Duration;

@@ -8,7 +8,7 @@
 //! [`Record`] too, for whoever called the backward pass, with how many exchanges were begun: a rank that
 //! fails beside them can tell how far the others count on it.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tch::{TchError, Tensor};
@@ -37,6 +37,7 @@ impl Parcels {
 pub struct Record {
     exchanges: Arc<AtomicUsize>,
     failure: Arc<Mutex<Option<CollectiveError>>>,
+    is_aborted: Arc<AtomicBool>,
 }
 
 impl Record {
@@ -48,6 +49,15 @@ impl Record {
     /// The first failure.
     pub fn failure(&self) -> Option<CollectiveError> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether this rank has ended the group.
+    pub fn is_aborted(&self) -> bool {
+        self.is_aborted.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note_abort(&self) {
+        self.is_aborted.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn note(&self, error: &CollectiveError) {

@@ -159,7 +159,8 @@ fn an_exchange_loses_nothing_and_its_gradients_are_those_of_what_was_sent() {
                 let own: Vec<f32> = (0..size)
                     .flat_map(|to| (0..between(rank, to)).map(move |place| number(to, place)))
                     .collect();
-                let rows = Tensor::from_slice(&own).unsqueeze(1) * Tensor::ones([1, 3], tch::kind::FLOAT_CPU);
+                let rows = Tensor::from_slice(&own).unsqueeze(1)
+                    * Tensor::ones([1, 3], tch::kind::FLOAT_CPU);
                 let rows = rows.set_requires_grad(true);
                 let parcels = Parcels { sent, received };
                 let there = group.exchange(&rows, &parcels).unwrap();
