@@ -55,6 +55,11 @@ impl std::fmt::Display for Seconds {
 }
 
 impl CollectiveError {
+    /// Whether this process had no room for what the operation takes: nobody else is to blame.
+    pub fn is_for_want_of_memory(&self) -> bool {
+        matches!(self, Self::Failed { reason, .. } if reason.contains("out of memory"))
+    }
+
     /// What to try next, printed by the CLI as a `hint:` line.
     pub fn hint(&self) -> &'static str {
         match self {

@@ -126,6 +126,8 @@ pub(crate) enum Disk {
     SlowWithoutMemory(Duration),
     /// No file becomes larger than four kilobytes.
     Full,
+    /// From the first file on the rank can have so many bytes more.
+    WithRoom(u64),
 }
 
 /// A rank of its own process.
@@ -155,6 +157,9 @@ fn spawn_on(
     }
     if let Disk::SlowWithoutMemory(_) = disk {
         command.env("SCALERL_TEST_NO_MEMORY", "1");
+    }
+    if let Disk::WithRoom(bytes) = disk {
+        command.env("SCALERL_TEST_ROOM", bytes.to_string());
     }
     command
         .args(["--ignored", "--exact", "a_rank_that_another_test_has_started"])
@@ -198,6 +203,12 @@ pub(crate) fn writing_without_memory(team: Team, each: Duration) -> Team {
         shim::limit_cpu_memory(shim::cpu_memory().0 + ROOM_TO_WRITE);
         std::thread::sleep(each);
     }))
+}
+
+/// So many bytes more from the first file on.
+pub(crate) fn with_room(team: Team, bytes: u64) -> Team {
+    shim::count_cpu_memory().unwrap();
+    team.with_write_watch(Arc::new(move || shim::limit_cpu_memory(shim::cpu_memory().0 + bytes)))
 }
 
 impl Crew {

@@ -1,10 +1,12 @@
 //! Ranks that own experts: the numbers of one process, whoever has the tokens.
 
+use std::time::Instant;
+
 use scalerl_rollout::{PolicyVersion, Trainer as _};
 use tch::Tensor;
 
 use crate::crew::{
-    Crew, FLOAT_SUMS, PATIENT, assert_same_report, batches, distance, full, local, owned, row,
+    Crew, Disk, FLOAT_SUMS, PATIENT, assert_same_report, batches, distance, full, local, owned, row,
 };
 use crate::full::compare;
 
@@ -124,4 +126,32 @@ fn a_checkpoint_of_owners_is_taken_up_by_any_number_of_ranks_of_any_scheme() {
         assert_same_report(&resumed.step(&batches[4]).unwrap(), &expected[4]);
         assert!(distance(resumed.masters(), alone.masters()) <= FLOAT_SUMS);
     }
+}
+
+/// Wherever in a step a rank has no room, between the exchanges of a layer or outside of them: the step
+/// fails everywhere with that rank's sentence, and nobody waits for a deadline.
+#[test]
+fn a_rank_without_room_is_told_everywhere_wherever_in_a_pass_that_finds_it() {
+    let name = "experts";
+    let batch = batches(name, 1).remove(0);
+    let (mut failed, mut room) = (0, 3000);
+    loop {
+        let folder = tempfile::tempdir().unwrap();
+        let disks = [Disk::Fast, Disk::WithRoom(room), Disk::Fast, Disk::Fast];
+        let mut crew = Crew::start_on(&disks, &owned(name), PATIENT);
+        crew.trainer().save(folder.path()).unwrap();
+        let started = Instant::now();
+        let stepped = crew.trainer().step(&batch);
+        let took = started.elapsed();
+        let Err(error) = stepped else { break };
+        println!("room for {room} bytes, after {took:?}: {error}");
+        assert!(took < PATIENT / 4, "{took:?}");
+        let said = error.to_string();
+        assert!(said.contains("trainer rank 1") && said.contains("memory"), "{said}");
+        crew.trainer.take();
+        crew.wait();
+        failed += 1;
+        room += room / 4;
+    }
+    assert!(failed > 3, "only {failed} places to fail");
 }

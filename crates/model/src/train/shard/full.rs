@@ -171,13 +171,14 @@ impl Learner {
         reference: Option<&Model>,
         passes: &[PassKind],
     ) -> Result<(), RankError> {
-        let kept = self.try_keep_pace(reference, passes);
-        let Self { units: Some(units), shard: Some(shard), .. } = self else { return kept };
-        if matches!(kept, Err(RankError::Torch(_))) && units.has_owned() {
-            // Nobody can do what was this rank's to do.
-            units.cut_short(&shard.data)?;
+        let Err(error) = self.try_keep_pace(reference, passes) else { return Ok(()) };
+        let Self { units: Some(units), shard: Some(shard), .. } = self else { return Err(error) };
+        if !units.has_owned() {
+            return Err(error);
         }
-        kept
+        // Nobody can do what was this rank's to do.
+        units.cut_short(&shard.data)?;
+        Err(between(error, &shard.data))
     }
 
     fn try_keep_pace(
@@ -219,20 +220,22 @@ impl Learner {
         reference: Option<&Model>,
         outcome: Result<T, RankError>,
     ) -> Result<T, RankError> {
-        let Err(RankError::Torch(error)) = outcome else { return outcome };
-        let Self { units: Some(units), shard: Some(shard), .. } = self else {
-            return Err(error.into());
-        };
-        let error = match between(error, &shard.data) {
-            RankError::Torch(error) => error,
-            lost @ RankError::Collective(_) => return Err(lost),
-        };
+        let Err(error) = outcome else { return outcome };
+        let Self { units: Some(units), shard: Some(shard), .. } = self else { return Err(error) };
+        if !units.has_owned() {
+            if matches!(error, RankError::Torch(_)) {
+                self.keep_pace(reference, &[])?;
+            }
+            return Err(error);
+        }
+        let error = between(error, &shard.data);
         if units.can_be_seen_through(&shard.data) {
-            self.keep_pace(reference, &[])?;
+            // Where that fails, too, it has ended the group; the first failure is the one to tell.
+            let _ = self.keep_pace(reference, &[]);
         } else {
             units.cut_short(&shard.data)?;
         }
-        Err(error.into())
+        Err(error)
     }
 
     /// Whether the ranks can still tell each other why a pass was not made: one of them has ended it, and

@@ -17,7 +17,7 @@ use super::order::Operation;
 use super::units::Units;
 use crate::network::Network;
 use crate::train::ranks::RankError;
-use scalerl_torch::collective::ProcessGroup;
+use scalerl_torch::collective::{CollectiveError, ProcessGroup};
 use scalerl_torch::shim;
 
 /// Exchanges of a layer.
@@ -76,8 +76,7 @@ impl Units {
         let (kind, goes_back) = (pass.kind, pass.left.front() == Some(&Operation::ServeBack(unit)));
         self.bring_own(unit)?;
         // Layers follow the embedding.
-        let served = network.serve(unit - 1, data, goes_back);
-        served.map_err(|error| between(error, data))?;
+        network.serve(unit - 1, data, goes_back)?;
         if goes_back {
             self.keep_own(unit, grads)?;
         }
@@ -87,9 +86,12 @@ impl Units {
         Ok(())
     }
 
-    /// Whether the pass under way can be seen through after a failure of this rank's own: not from between
-    /// the exchanges of a layer.
+    /// Whether the pass under way can be seen through after a failure: not from between the exchanges of a
+    /// layer, and not in a group that has failed.
     pub(super) fn can_be_seen_through(&mut self, data: &ProcessGroup) -> bool {
+        if data.record().failure().is_some() {
+            return false;
+        }
         let Some(pass) = &mut self.pass else { return true };
         let begun = data.record().exchanges() - pass.exchanges;
         let all = match pass.left.front() {
@@ -103,15 +105,27 @@ impl Units {
         begun == all || begun == 0
     }
 
-    /// Ends the pass for all ranks: this one cannot do its part of it.
+    /// Ends the pass for all ranks: this one cannot do its part of it. Who was waited for in vain is waited
+    /// for no longer.
     pub(super) fn cut_short(&mut self, data: &ProcessGroup) -> Result<(), RankError> {
-        // What is under way holds on to the group.
-        self.forget()?;
+        if matches!(data.record().failure(), Some(CollectiveError::Late { .. })) {
+            return Ok(());
+        }
+        // What is under way holds on to the group; weights stay where they are, since to send them away
+        // takes memory.
+        self.pass = None;
         Ok(data.abort()?)
     }
 }
 
-/// What failed in an exchange has failed between ranks, whatever autograd calls it.
-pub(super) fn between(error: TchError, data: &ProcessGroup) -> RankError {
-    data.record().failure().map_or(RankError::Torch(error), RankError::Collective)
+/// Whose failure it was: one in an exchange is between ranks, whatever autograd calls it, and one for want of
+/// memory is this rank's, whatever it was doing.
+pub(super) fn between(error: RankError, data: &ProcessGroup) -> RankError {
+    match (data.record().failure(), error) {
+        (Some(failure), _) if failure.is_for_want_of_memory() => {
+            RankError::Torch(TchError::Torch(failure.to_string()))
+        }
+        (Some(failure), RankError::Torch(_)) => RankError::Collective(failure),
+        (_, error) => error,
+    }
 }
