@@ -11,7 +11,6 @@ use super::pass::{Direction, Residing};
 use super::row::rows_of;
 use super::units::{PassKind, Units};
 use super::{Reading, Row, Shard, Shared, computed_in};
-use crate::config::FeedForward;
 use crate::error::LoadError;
 use crate::folder::Model;
 use crate::head::TokenScores;
@@ -300,16 +299,11 @@ impl Learner {
     }
 }
 
-/// Refuses layers whose experts cannot be divided among so many ranks.
+/// Refuses experts that so many ranks cannot own.
 fn can_be_owned(unloaded: &UnloadedModel, ranks: usize) -> Result<(), StartError> {
-    for layer in &unloaded.config.layers {
-        if let FeedForward::Experts { count: experts, .. } = layer.feed_forward
-            && experts % ranks as i64 != 0
-        {
-            return Err(StartError::IndivisibleExperts { experts, ranks });
-        }
-    }
-    Ok(())
+    let mut counts = unloaded.config.expert_counts();
+    let indivisible = counts.find(|experts| experts % ranks as i64 != 0);
+    indivisible.map_or(Ok(()), |experts| Err(StartError::IndivisibleExperts { experts, ranks }))
 }
 
 /// What a pass needs of a learner beside its model, for a borrow of its own.
