@@ -73,8 +73,8 @@ struct Leaving {
 #[derive(Debug)]
 pub(crate) struct Units {
     pub(super) rows: Vec<Row>,
-    /// The rows of each unit.
-    units: Vec<Range<usize>>,
+    /// Which rows are each unit's.
+    places: Vec<Range<usize>>,
     sequence: Sequence,
     pub(super) policy: Home,
     pub(super) reference: Option<Home>,
@@ -104,16 +104,16 @@ impl Units {
             serves: by_unit.iter().map(|rows| rows.iter().any(|row| row.is_owned)).collect(),
             is_trained,
         };
-        let mut units = Vec::new();
+        let mut places = Vec::new();
         for rows in &by_unit {
-            let start = units.last().map_or(0, |before: &Range<usize>| before.end);
-            units.push(start..start + rows.len());
+            let start = places.last().map_or(0, |before: &Range<usize>| before.end);
+            places.push(start..start + rows.len());
         }
         let rows: Vec<Row> = by_unit.into_iter().flatten().collect();
         assert_eq!(rows.len(), policy.parts.len(), "one part a row");
         Self {
             rows,
-            units,
+            places,
             sequence,
             policy,
             reference: None,
@@ -161,12 +161,12 @@ impl Units {
     /// The rows of a unit that the ranks gather in a pass of this kind.
     fn gathered(&self, kind: PassKind, unit: usize) -> Vec<usize> {
         let is_gathered = |row: &usize| kind == PassKind::Reading || !self.rows[*row].is_owned;
-        self.units[unit].clone().filter(is_gathered).collect()
+        self.places[unit].clone().filter(is_gathered).collect()
     }
 
     /// The rows of a unit whose experts stay with their owners.
     pub(super) fn owned(&self, unit: usize) -> Vec<usize> {
-        self.units[unit].clone().filter(|row| self.rows[*row].is_owned).collect()
+        self.places[unit].clone().filter(|row| self.rows[*row].is_owned).collect()
     }
 
     /// Numbers of these rows.
@@ -264,7 +264,7 @@ impl Units {
     pub(super) fn send_away(&mut self, unit: usize) -> Result<(), TchError> {
         let kind = self.pass.as_ref().expect("a pass is under way").kind;
         let home = self.home(kind);
-        self.rows[self.units[unit].clone()].iter().try_for_each(|row| home.send_away(row))?;
+        self.rows[self.places[unit].clone()].iter().try_for_each(|row| home.send_away(row))?;
         self.count(-self.numbers(&self.gathered(kind, unit)), self.kind());
         Ok(())
     }
@@ -287,7 +287,7 @@ impl Units {
         if !self.is_trained() {
             return Ok(None);
         }
-        let place = self.units[self.sequence.head].start;
+        let place = self.places[self.sequence.head].start;
         let row = self.gradient_row(place)?;
         let grad_vd = self.rows[place].views(&row)?.swap_remove(0);
         Ok(Some(HeadGradient { row: (place, row), grad_vd }))
