@@ -5,7 +5,7 @@ use scalerl_rollout::{StepReport, TrainBatch, Trainer as _, TrainerError};
 use tch::{Device, Kind, Tensor};
 
 use crate::crew::{
-    Crew, FLOAT_SUMS, PATIENT, assert_same_report, batches, distance, full, local, untrained,
+    Crew, FLOAT_SUMS, PATIENT, assert_same_report, batches, distance, full, local, owned, untrained,
 };
 
 /// Losses, relative: the same sums in another order.
@@ -130,22 +130,28 @@ fn a_step_that_is_not_finite_is_refused_by_all_ranks_in_parts_and_leaves_no_trac
 /// The folder for servers, and the one beside a checkpoint, written unit by unit.
 #[test]
 fn a_model_in_parts_is_written_as_the_folder_that_one_process_writes() {
-    for name in ["experts", "tied", "lora"] {
+    for (name, scheme, size) in [
+        ("experts", full("experts"), 3),
+        ("tied", full("tied"), 3),
+        ("lora", full("lora"), 3),
+        ("experts", owned("experts"), 2),
+        ("lora of experts", owned("lora of experts"), 4),
+    ] {
         let folder = tempfile::tempdir().unwrap();
         let (batches, mut alone) = (batches(name, 1), local(name));
         alone.step(&batches[0]).unwrap();
-        let mut crew = Crew::start(&full(name), 3, PATIENT);
+        let mut crew = Crew::start(&scheme, size, PATIENT);
         crew.trainer().step(&batches[0]).unwrap();
         let [ours, theirs] = ["ours", "theirs"].map(|name| folder.path().join(name));
         crew.trainer().write_model(&ours).unwrap();
         alone.write_model(&theirs).unwrap();
         let load = |folder| Model::load(folder, Kind::Float, Device::Cpu).unwrap().parameters;
         let (ours, theirs) = (load(&ours), load(&theirs));
-        assert!(distance(&ours, &theirs) <= FLOAT_SUMS, "{name}");
+        assert!(distance(&ours, &theirs) <= FLOAT_SUMS, "{scheme}");
         let saved = folder.path().join("saved");
         crew.trainer().save(&saved).unwrap();
         // An adapter's folder is its own, and its base has none here.
-        if name != "lora" {
+        if !name.starts_with("lora") {
             let model = load(&saved.join("model"));
             assert!(model.iter().zip(&ours).all(|(a, b)| a.equal(b)), "{name}: the same weights");
         }

@@ -128,6 +128,23 @@ fn a_checkpoint_of_owners_is_taken_up_by_any_number_of_ranks_of_any_scheme() {
     }
 }
 
+#[test]
+fn owners_hold_the_same_share_as_ranks_that_gather_and_bring_less_beside_it() {
+    let batch = batches("experts", 1).remove(0);
+    let held = |scheme: &str| {
+        let mut crew = Crew::start(scheme, 4, PATIENT);
+        crew.trainer().step(&batch).unwrap();
+        let held = crew.trainer().bytes_in_parts().unwrap();
+        crew.end();
+        held
+    };
+    let (gathered, owned) = (held(&full("experts")), held(&owned("experts")));
+    println!("held and brought beside: gathered {gathered:?}, owned {owned:?}");
+    // Rows are padded each by themselves.
+    assert!(owned.0.abs_diff(gathered.0) <= 16 * 4 * 16, "{owned:?} {gathered:?}");
+    assert!(owned.1 < gathered.1, "{owned:?} {gathered:?}");
+}
+
 /// Wherever in a step a rank has no room, between the exchanges of a layer or outside of them: the step
 /// fails everywhere with that rank's sentence, and nobody waits for a deadline.
 #[test]
