@@ -80,18 +80,20 @@ fn a_frozen_rank_ends_the_step_at_the_deadline() {
 fn a_rank_frozen_in_the_middle_of_a_pass_ends_the_step_at_the_deadline() {
     let operation = Duration::from_secs(2);
     let batch = batches("cispo", 1).remove(0);
-    let mut crew = Crew::start("full cispo", 3, operation);
-    crew.trainer().step(&batch).unwrap();
-    let victim = Pid::from_child(&crew.others[0]);
-    let freezer = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(20));
-        kill_process(victim, Signal::STOP).unwrap();
-    });
-    let (took, error) = failing_step(crew.trainer(), &batch);
-    freezer.join().unwrap();
-    println!("after {took:?}: {error}");
-    assert!(took < 4 * operation, "{took:?}");
-    assert!(matches!(error, TrainerError::RankLost { .. }), "{error}");
+    for (scheme, size) in [("full cispo", 3), ("full owned experts", 4)] {
+        let mut crew = Crew::start(scheme, size, operation);
+        crew.trainer().step(&batch).unwrap();
+        let victim = Pid::from_child(&crew.others[0]);
+        let freezer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            kill_process(victim, Signal::STOP).unwrap();
+        });
+        let (took, error) = failing_step(crew.trainer(), &batch);
+        freezer.join().unwrap();
+        println!("{scheme}: after {took:?}: {error}");
+        assert!(took < 4 * operation, "{took:?}");
+        assert!(matches!(error, TrainerError::RankLost { .. }), "{error}");
+    }
 }
 
 #[test]
