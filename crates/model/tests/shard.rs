@@ -249,7 +249,11 @@ fn where_a_rank_has_no_room_for_a_copy_all_files_are_written_at_once() {
 
 /// A small mixture, whose four experts two or four ranks can own.
 fn mixture() -> Model {
-    let mut config = UnloadedModel::open(&testdata("qwen3_moe"), Device::Cpu).unwrap().config;
+    mixture_of("qwen3_moe")
+}
+
+fn mixture_of(family: &str) -> Model {
+    let mut config = UnloadedModel::open(&testdata(family), Device::Cpu).unwrap().config;
     config.initial_spread = 0.3;
     Model::random(config, 1, Kind::Float, Device::Cpu).unwrap()
 }
@@ -258,18 +262,26 @@ fn owning() -> LearnerOptions {
     LearnerOptions { experts: ExpertWeights::Owned, ..options() }
 }
 
-fn mixture_alone(numbers: &[usize]) -> f64 {
-    let mut learner = Learner::new(mixture(), options()).unwrap();
+fn mixture_alone(family: &str, numbers: &[usize]) -> f64 {
+    let mut learner = Learner::new(mixture_of(family), options()).unwrap();
     for number in numbers {
         add(&mut learner, *number);
     }
     learner.step().unwrap().gradient_norm
 }
 
+/// Layers of experts alone; and layers of experts beside one that all tokens share, between dense ones.
 #[test]
 fn owners_with_more_and_fewer_batches_take_the_step_of_all() {
-    let norms = ranks(4, |ranks, data| {
-        let mut learner = Learner::fully_sharded(mixture().into(), owning(), data).unwrap();
+    for family in ["qwen3_moe", "llama4_text"] {
+        take_a_step_with_different_batches(family);
+    }
+}
+
+fn take_a_step_with_different_batches(family: &'static str) {
+    let norms = ranks(4, move |ranks, data| {
+        let model = mixture_of(family);
+        let mut learner = Learner::fully_sharded(model.into(), owning(), data).unwrap();
         // Two, one, none and none.
         let own: &[usize] = [&[0, 1][..], &[2], &[], &[]][ranks.rank()];
         for number in own {
@@ -278,9 +290,9 @@ fn owners_with_more_and_fewer_batches_take_the_step_of_all() {
         learner.keep_pace(None, &[PassKind::Training; 2]).unwrap();
         learner.step_together(&ranks).unwrap().gradient_norm
     });
-    let expected = mixture_alone(&[0, 1, 2]);
+    let expected = mixture_alone(family, &[0, 1, 2]);
     for norm in norms {
-        assert!((norm / expected - 1.0).abs() < FLOAT_SUMS, "{norm} {expected}");
+        assert!((norm / expected - 1.0).abs() < FLOAT_SUMS, "{family}: {norm} {expected}");
     }
 }
 
@@ -307,7 +319,7 @@ fn an_owner_that_fails_beside_its_exchanges_sees_the_pass_through() {
         add(&mut learner, ranks.rank());
         learner.step_together(&ranks).unwrap().gradient_norm
     });
-    let expected = mixture_alone(&[0, 1]);
+    let expected = mixture_alone("qwen3_moe", &[0, 1]);
     for norm in norms {
         assert!((norm / expected - 1.0).abs() < FLOAT_SUMS, "{norm} {expected}");
     }
