@@ -83,8 +83,9 @@ lint-dist: ## Dockerfile, devcontainer, CI workflows and shell scripts of the in
 	out/venv-lint/bin/shellcheck scripts/dist/install.sh scripts/test/dist.sh scripts/setup/build.sh
 	out/venv-lint/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	out/venv-lint/node_modules/.bin/devcontainer read-configuration --workspace-folder . --docker-path true >/dev/null
-	test -f $(DEVCONTAINER_SCHEMA) || curl --fail --silent --show-error --max-time 20 --output $(DEVCONTAINER_SCHEMA) \
+	test -f $(DEVCONTAINER_SCHEMA) || { curl --fail --silent --show-error --max-time 20 --output $(DEVCONTAINER_SCHEMA).new \
 		https://raw.githubusercontent.com/devcontainers/spec/c95ffeed1d059abfe9ffbe79762dc2fa4e7c2421/schemas/devContainer.base.schema.json \
+		&& mv $(DEVCONTAINER_SCHEMA).new $(DEVCONTAINER_SCHEMA); } \
 		|| echo "the schema of devcontainers cannot be fetched: keys and values of .devcontainer are not checked"
 	! test -f $(DEVCONTAINER_SCHEMA) || out/venv-lint/bin/check-jsonschema --schemafile $(DEVCONTAINER_SCHEMA) .devcontainer/devcontainer.json
 

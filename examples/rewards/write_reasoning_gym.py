@@ -2,6 +2,7 @@
 
     venv/bin/python examples/rewards/write_reasoning_gym.py leg_counting gcd --size 2000 --seed 1 > gym.jsonl
 
+Problem i of seed s is problem 0 of seed s + i: seeds of sets that are to differ must lie further apart than their size.
 The data set is then { type = "files", path = "gym.jsonl", prompt_column = "question" }.
 """
 
@@ -20,7 +21,8 @@ def main():
     arguments = parser.parse_args()
     for task in arguments.tasks:
         for entry in reasoning_gym.create_dataset(task, size=arguments.size, seed=arguments.seed):
-            json.dump(entry, sys.stdout)
+            # Some metadata has fractions, which no judge asks for.
+            json.dump(entry, sys.stdout, default=str)
             sys.stdout.write("\n")
 
 

@@ -167,7 +167,7 @@ def _learned(
     files = sorted({path for run in runs for path in run._files}, key=str)
     found_history, said = _native.history(paths, native, columns, range, provenance, files)
     for line in said:
-        warnings.warn(line, stacklevel=5)
+        warnings.warn(line, stacklevel=4)
     return found_history
 
 

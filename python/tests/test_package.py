@@ -119,8 +119,9 @@ def test_errors_have_the_messages_of_the_command_in_words_of_python() -> None:
 
 def test_history_that_is_left_out_is_a_warning(tmp_path: Path) -> None:
     short = {"step": [1, 2, 3, 4], "accuracy": [0.1, 0.2, 0.3, 0.35]}
-    with pytest.warns(UserWarning, match="4 points, a finished run needs 8"):
+    with pytest.warns(UserWarning, match="4 points, a finished run needs 8") as warned:
         fit = scalerl.fit(CURVE, history=[short])
+    assert warned[0].filename == __file__
     assert fit.history == []
 
 

@@ -63,9 +63,13 @@ use() {
     { cat "$work/said"; exit 1; }
   ls "$work/runs-$2"/*/report.html >/dev/null
   ok "trains two steps of quickstart ($2)"
-  clean "$work/empty" "$1/bin/scalerl" export "$work/runs-$2"/*/ --to jsonl | grep -q " rows, "
+  clean "$work/empty" "$1/bin/scalerl" export "$work/runs-$2"/quickstart-*/ --to jsonl | grep -q " rows, "
   ok "exports that run without libtorch ($2)"
-  clean "$work/empty" timeout --preserve-status --signal INT 3 "$1/bin/scalerl" watch "$work/runs-$2" --address 127.0.0.1:0 >"$work/said"
+  clean "$work/empty" timeout --signal INT 60 "$1/bin/scalerl" watch "$work/runs-$2" --address 127.0.0.1:0 >"$work/said" &
+  local page=$!
+  for _ in $(seq 300); do grep -q "^page  *http://127.0.0.1:" "$work/said" && break; sleep 0.1; done
+  kill -INT "$page"
+  wait "$page"
   grep -q "^page  *http://127.0.0.1:" "$work/said"
   ok "opens its page without libtorch ($2)"
 }

@@ -33,6 +33,7 @@ pub(crate) fn run(_args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "           {loaded}")?;
     writeln!(out, "CPU        {} threads{}", tch::get_num_threads(), host_memory())?;
     writeln!(out, "           {}", found.isa_limit)?;
+    writeln!(out, "           {}", scalerl_torch::mkl::path())?;
     cuda(found, out)?;
     writeln!(out, "libraries that GPU work needs")?;
     for library in device::gpu_libraries() {

@@ -124,7 +124,9 @@ mod small {
         let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidSubcommand) else {
             return None;
         };
-        let first = arguments.get(1)?.to_str()?;
+        // `help train` asks for train.
+        let words = arguments.iter().skip(1).skip_while(|word| *word == "help");
+        let first = words.into_iter().next()?.to_str()?;
         let asked = if first == unknown { first.to_owned() } else { format!("{first} {unknown}") };
         COMMANDS.into_iter().find(|command| *command == asked)
     }
@@ -204,7 +206,9 @@ mod small {
 
         #[test]
         fn what_needs_libtorch_is_handed_over_and_the_rest_is_not() {
-            for line in ["scalerl train quickstart", "scalerl doctor", "scalerl bench decode"] {
+            let needed = ["train quickstart", "doctor", "bench decode", "help train"];
+            for line in needed.map(|line| format!("scalerl {line}")) {
+                let line = line.as_str();
                 assert_eq!(of(line), Handover::Needed, "{line}");
             }
             let own = ["fit a.csv", "--version", "fit --no-such-option"];

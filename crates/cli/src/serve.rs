@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     // Known before a model is loaded.
     options.check().map_err(|error| refused(&error))?;
     let interrupt = Interrupt::listen()?;
-    let Loaded { generator, chat, max_model_len } = load(args, out)?;
+    let Loaded { generator, chat, max_model_len } = load(args)?;
     options.max_model_len = max_model_len;
     options.load = Some(load_of(&generator));
     let server = Server::start(options, chat, Some(generator.clone()));
@@ -138,7 +138,7 @@ struct Loaded {
     max_model_len: u32,
 }
 
-fn load(args: &Args, out: &mut dyn Write) -> Result<Loaded> {
+fn load(args: &Args) -> Result<Loaded> {
     let bad = |error: LoadError| bad_model(&error);
     let device = args.arithmetic.device()?;
     let folder = hub::resolve(&args.model).map_err(bad)?;
@@ -159,10 +159,9 @@ fn load(args: &Args, out: &mut dyn Write) -> Result<Loaded> {
     let max_model_len = (options.cache_tokens as i64).min(model.config.max_positions) as u32;
     if device != Device::Cpu && !args.no_warm_up {
         writeln!(
-            out,
+            std::io::stderr(),
             "setting up for every size of step: tens of seconds, --no-warm-up leaves it"
         )?;
-        out.flush()?;
     }
     let generator = LocalGenerator::start(LocalGeneratorSetup {
         model,

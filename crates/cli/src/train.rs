@@ -210,7 +210,9 @@ impl Drop for UndoStart {
 /// Says what a run would be; refuses what `run` would refuse.
 fn dry_run(args: &Args, recipe: &Resolved, device: Device, out: &mut dyn Write) -> Result<()> {
     check_end(recipe)?;
-    check_shared_weights(recipe, device)?;
+    // A size that is named is of GPUs that are asked about.
+    let asked_about = if args.device_memory.is_some() { Device::Cuda(0) } else { device };
+    check_shared_weights(recipe, asked_about)?;
     if recipe.cluster.generators > 0 {
         cluster::redis(recipe)?;
     }

@@ -72,7 +72,8 @@ impl Chat {
     /// Tokens that stand between `written`, a turn of the policy, and its next turn, where `said` was
     /// said in between. Nothing before is made into tokens again.
     pub fn gap(&self, form: Form, written: &[u32], said: &[Value]) -> Result<Vec<u32>, ChatError> {
-        if form == Form::Plain && is_plain(said) {
+        // Silence is plain too: in a chat the turn before it is closed all the same.
+        if is_plain(said) && (form == Form::Plain || !said.is_empty()) {
             return self.format.encode(&joined(said, ""));
         }
         let user = json!({"role": "user", "content": "-"});

@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use safetensors::tensor::View;
@@ -55,6 +56,8 @@ pub(crate) fn write_tensors_about<const N: usize>(
     let format = ("format".to_owned(), "pt".to_owned());
     let about = about.into_iter().chain([format]).collect();
     serialize_to_file(views, Some(about), path).map_err(|error| broken(path, error))?;
+    // It comes into being as a private file, and servers under another name read it too.
+    std::fs::set_permissions(path, Permissions::from_mode(0o644)).map_err(LoadError::io(path))?;
     File::open(path).and_then(|file| file.sync_all()).map_err(LoadError::io(path))
 }
 
@@ -123,6 +126,14 @@ mod tests {
     use std::io::ErrorKind;
 
     use super::*;
+
+    #[test]
+    fn others_may_read_what_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("adapter_model.safetensors");
+        write_tensors(&path, &[("one".to_owned(), Tensor::from_slice(&[1_f32]))]).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
+    }
 
     #[test]
     fn a_full_disk_is_named_and_not_taken_for_a_broken_file() {

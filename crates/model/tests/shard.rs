@@ -207,6 +207,22 @@ fn a_start_that_one_rank_cannot_make_is_an_error_for_all_of_them() {
 
 /// Where a copy has no room a rank writes its file before it goes on, and the checkpoint is the same.
 #[test]
+fn a_job_of_a_ranks_own_may_take_longer_than_an_operation() {
+    let (operation, job) = (Duration::from_secs(2), Duration::from_secs(4));
+    let took = ranks(2, move |mut ranks, _| {
+        ranks.control.set_timeout(operation);
+        let (rank, begun) = (ranks.rank(), Instant::now());
+        let work = move || {
+            std::thread::sleep(if rank == 1 { job } else { Duration::ZERO });
+            rank
+        };
+        assert_eq!(ranks.each_in_its_time(work).unwrap(), rank);
+        begun.elapsed()
+    });
+    assert!(took.iter().all(|took| *took >= job), "{took:?}");
+}
+
+#[test]
 fn where_a_rank_has_no_room_for_a_copy_all_files_are_written_at_once() {
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().to_path_buf();

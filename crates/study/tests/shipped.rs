@@ -32,6 +32,26 @@ fn every_study_in_the_folder_is_shipped() {
     }
 }
 
+/// Those that a result or a script stands on.
+#[test]
+fn every_other_study_of_the_project_can_be_planned() {
+    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut planned = Vec::new();
+    for folder in ["docs/results/lora-quickstart", "docs/results/quickstart", "scripts/h200/real"] {
+        for entry in fs::read_dir(project.join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            let is_base = path.file_stem().is_some_and(|stem| stem == "base");
+            if is_base || path.extension().is_none_or(|extension| extension != "toml") {
+                continue;
+            }
+            let plan = plan(path.to_str().unwrap());
+            assert!(!plan.description.is_empty(), "{}", path.display());
+            planned.push(path);
+        }
+    }
+    assert!(planned.len() >= 9, "{planned:?}");
+}
+
 #[test]
 fn leave_one_out_changes_one_choice_at_a_time() {
     let plan = plan("leave-one-out");

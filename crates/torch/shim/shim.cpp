@@ -261,9 +261,9 @@ int scalerl_global_norm(at::Tensor* const* tensors, int64_t count, at::Tensor** 
   return guarded([&] {
     at::NoGradGuard no_grad;
     const auto all = list(tensors, count);
-    // torch's float32 norm on the CPU adds one long row of squares: a thousandth off for 20 million numbers.
-    std::optional<at::ScalarType> kind;
-    if (all[0].is_cpu()) kind = at::kDouble;
+    // torch's float32 norm on the CPU adds one long row of squares: a thousandth off for 20 million numbers. On CUDA
+    // the norm of bf16 numbers would be rounded to their kind.
+    const std::optional<at::ScalarType> kind = all[0].is_cpu() ? at::kDouble : at::kFloat;
     const auto each = at::stack(at::_foreach_norm(all, 2, kind));
     *norm = new at::Tensor(at::linalg_vector_norm(each, 2).to(at::kFloat));
   });

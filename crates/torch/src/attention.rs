@@ -146,7 +146,13 @@ impl Plan {
         if self.is_cut(qkv[0]) {
             match self.forward_in_runs(qkv, scale) {
                 Ok(done) => return Ok(done),
-                Err(problem) => drop(NO_CUDNN.set(problem.to_string())),
+                Err(problem) => {
+                    let problem = problem.to_string();
+                    // A device that is full says nothing of cuDNN.
+                    if !problem.contains("out of memory") {
+                        drop(NO_CUDNN.set(problem));
+                    }
+                }
             }
         }
         let state = shim::flash_forward(qkv, &self.flash, scale)?;

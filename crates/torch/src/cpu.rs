@@ -24,13 +24,17 @@ const VARIABLES: [&str; 2] = ["ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"];
 /// The most that oneDNN can use without AMX, but for float16 arithmetic, which we never ask for.
 const WITHOUT_AMX: &str = "AVX512_CORE_BF16";
 
-/// What a CPU and its hypervisor say about AMX. Leaf and sub-leaf, then the register.
+/// What a CPU and its hypervisor say about AMX and AVX-512. Leaf and sub-leaf, then the register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CpuLeaves {
     /// Leaf 0, EAX. A leaf above it says nothing, whatever it returns.
     pub highest: u32,
+    /// Leaf 0, EBX, EDX and ECX spell GenuineIntel.
+    pub is_intel: bool,
     /// Leaf 1, ECX: bit 27 is OSXSAVE.
     pub leaf_1_ecx: u32,
+    /// Leaf 7.0, EBX: bits 16, 17, 28, 30 and 31 are AVX-512 F, DQ, CD, BW and VL.
+    pub leaf_7_ebx: u32,
     /// Leaf 7.0, EDX: bit 24 is AMX-TILE.
     pub leaf_7_edx: u32,
     /// Leaf 0x1D.0, EAX: the highest palette.
@@ -97,7 +101,9 @@ impl CpuLeaves {
             unsafe { _xgetbv(0) }
         }
 
-        let highest = __cpuid_count(0, 0).eax;
+        let first = __cpuid_count(0, 0);
+        let highest = first.eax;
+        let maker = [first.ebx, first.edx, first.ecx].map(u32::to_le_bytes);
         let leaf = |number: u32, part: u32| {
             let found = __cpuid_count(number.min(highest), part);
             if number <= highest { [found.eax, found.ebx, found.ecx, found.edx] } else { [0; 4] }
@@ -106,7 +112,9 @@ impl CpuLeaves {
         let [eax, ebx, ecx, _] = leaf(0x1d, 1);
         Self {
             highest,
+            is_intel: maker.as_flattened() == b"GenuineIntel",
             leaf_1_ecx,
+            leaf_7_ebx: leaf(7, 0)[1],
             leaf_7_edx: leaf(7, 0)[3],
             leaf_1d_eax: leaf(0x1d, 0)[0],
             palette: [eax, ebx, ecx],
@@ -189,7 +197,9 @@ mod tests {
     /// Read from a virtual machine on an Emerald Rapids Xeon (family 6, model 207).
     const EMERALD_RAPIDS: CpuLeaves = CpuLeaves {
         highest: 0x20,
+        is_intel: true,
         leaf_1_ecx: 0xfffa_3203,
+        leaf_7_ebx: 0,
         leaf_7_edx: 0xbfd1_4410,
         leaf_1d_eax: 1,
         palette: [0x0400_2000, 0x0008_0040, 0x10],
@@ -199,7 +209,9 @@ mod tests {
     /// Read from a virtual machine on a Zen 4 EPYC (family 25, model 17).
     const ZEN_4: CpuLeaves = CpuLeaves {
         highest: 0x1c,
+        is_intel: false,
         leaf_1_ecx: 0xfffa_3203,
+        leaf_7_ebx: 0,
         leaf_7_edx: 0x10,
         leaf_1d_eax: 0,
         palette: [0; 3],

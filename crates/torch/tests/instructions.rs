@@ -1,5 +1,6 @@
 //! That oneDNN obeys a limit which is set in a running process, as `cpu.rs` sets it: it must not
 //! look before its first product. Each case is a process of its own, since oneDNN looks only once.
+//! And that MKL asks `mkl.rs` what this processor is.
 
 #![cfg(target_arch = "x86_64")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -7,6 +8,7 @@
 use std::process::Command;
 
 use scalerl_torch::cpu::{self, CpuLeaves, IsaLimit};
+use scalerl_torch::mkl;
 use scalerl_torch::tch::{Device, Kind, Tensor};
 
 /// The limit that a process is to set for itself.
@@ -84,4 +86,14 @@ fn amx_is_used_only_where_it_is_usable() {
     if instructions("").contains("AMX") {
         assert_eq!(cpu::decide(&CpuLeaves::read(), |_| None), usable);
     }
+}
+
+/// A float32 product goes to MKL, which asks `mkl.rs` and not itself: a program's function comes
+/// before a library's.
+#[test]
+fn mkl_asks_us_before_its_first_product() {
+    let a = Tensor::ones([256, 256], (Kind::Float, Device::Cpu));
+    let sum = a.matmul(&a).double_value(&[255, 255]);
+    assert!((sum - 256.0).abs() < 1e-9, "{sum}");
+    assert!(mkl::was_asked());
 }

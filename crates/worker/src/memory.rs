@@ -300,9 +300,12 @@ pub fn of_generator_apart(setting: &Setting) -> Result<Option<RankMemory>, LoadE
     Ok(Some(memory))
 }
 
-/// What will be taken on a device after a generator was made beside its trainer, and is not taken yet.
+/// What a cache that is made beside a trainer leaves: what will be taken on that device and is not yet,
+/// by the trainer and in the generator's own passes, and what nobody can use.
 pub fn later(setting: &Setting) -> Result<u64, LoadError> {
-    Ok(of(setting, 0)?.later)
+    let width = Numbers::of(setting)?.width;
+    let reserved = setting.device_bytes.map_or(0, |all| all - usable(all));
+    Ok(of(setting, 0)?.later + generating(setting, width) + reserved)
 }
 
 /// Bytes in words.

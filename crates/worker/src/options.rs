@@ -160,7 +160,7 @@ fn completions_in_flight(recipe: &Recipe) -> u64 {
 
 /// Tokens of the longest completion with its prompt. A token has at least one byte, so the bytes
 /// of the interruption's phrase bound its tokens.
-fn longest_sequence(recipe: &Recipe) -> u64 {
+pub(crate) fn longest_sequence(recipe: &Recipe) -> u64 {
     let format = &recipe.format;
     let phrase = format.thinking_close().map_or(0, |close| format.interruption.len() + close.len());
     recipe.longest_sequence() + phrase as u64

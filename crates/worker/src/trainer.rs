@@ -183,7 +183,7 @@ impl Trainer for LocalTrainer {
     fn snapshot(&mut self, folder: &Path) -> Result<Writing, TrainerError> {
         let failed = |error| checkpoint_error(folder, error);
         let needed = Snapshot::bytes(&self.policy.learner).map_err(failed)?;
-        if memory::free().is_some_and(|free| needed > free) {
+        if memory::free().is_some_and(|free| !memory::has_room(needed, free)) {
             // No room for a copy on this host: written tensor by tensor, and steps wait.
             return self.save(folder).map(|()| Writing::done());
         }

@@ -109,6 +109,9 @@ impl Part {
                         with `scalerl generator`; or change cluster.trainers and cluster.generators";
             return Err(BadInput::new(message).hint(hint).into());
         }
+        recipe
+            .goes_with_trainers(u32::try_from(trainers).unwrap_or(u32::MAX))
+            .map_err(|(message, remedy)| BadInput::new(message).hint(remedy))?;
         let name = cluster.name.clone();
         let name = name.unwrap_or_else(|| format!("{}:{}", launch.address, launch.port));
         let (rank, local_rank) = (launch.rank, launch.local_rank);
@@ -202,6 +205,7 @@ pub(crate) fn requests_at_once(recipe: &Recipe, generators: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use scalerl_recipe::WeightSets;
 
     fn recipe(trainers: u32, generators: u32) -> Recipe {
         let mut recipe = Recipe::default();
@@ -236,6 +240,17 @@ mod tests {
         assert_eq!(third, Part::Generate { name, own_name, local_rank: 3 });
         let error = Part::choose(&recipe, Some(launch(0, 3))).unwrap_err().to_string();
         assert!(error.contains("3 processes") && error.contains("2 generators"), "{error}");
+    }
+
+    #[test]
+    fn trainers_that_a_launcher_started_do_not_share_one_set_of_weights() {
+        let mut recipe = recipe(1, 0);
+        recipe.pipeline.weights = WeightSets::Shared;
+        assert!(Part::choose(&recipe, Some(launch(0, 1))).is_ok());
+        for rank in 0..2 {
+            let error = Part::choose(&recipe, Some(launch(rank, 2))).unwrap_err().to_string();
+            assert!(error.contains("pipeline.weights") && error.contains("2 trainers"), "{error}");
+        }
     }
 
     #[test]

@@ -129,6 +129,18 @@ impl Parts<'_> {
         self.policy.load(self.recipe, compute_kind(self.recipe, device), device)
     }
 
+    /// The policy that servers are held against. Beside weights in parts no device has room for all of it.
+    fn model_beside_servers(&self) -> Result<Model> {
+        let kind = compute_kind(self.recipe, self.places.generator);
+        let device = if self.is_in_parts() { Device::Cpu } else { self.places.generator };
+        self.policy.load(self.recipe, kind, device)
+    }
+
+    /// Whether weights are shared out over ranks.
+    fn is_in_parts(&self) -> bool {
+        self.lead.ranks.is_some() && self.recipe.cluster.sharding == Sharding::Full
+    }
+
     /// The policy for a generator of this process: on the trainer's device a frozen base is held once, and
     /// the generator has an adapter of its own; where the recipe says so, all weights are.
     fn own_generator_model(&self, trainer: &Model, device: Device) -> Result<Model> {
@@ -137,8 +149,7 @@ impl Parts<'_> {
             return Ok(trainer.with_trained(same.collect::<Result<_, _>>()?)?);
         }
         // A base in parts is nobody's to share.
-        let is_whole = self.lead.ranks.is_none() || self.recipe.cluster.sharding != Sharding::Full;
-        if trainer.adapter.is_none() || trainer.device() != device || !is_whole {
+        if trainer.adapter.is_none() || trainer.device() != device || self.is_in_parts() {
             return self.generator_model(device);
         }
         let copies = trainer.trained().iter().map(Tensor::f_detach_copy);
@@ -155,7 +166,8 @@ impl Parts<'_> {
         let model = self.own_generator_model(trainer, device)?;
         // Beside a trainer the cache leaves room for what that will take in its first step.
         let later = if trainer.device() == device {
-            let setting = self.places.setting(recipe, &model.config, None);
+            let bytes = shim::device_memory(device).ok().map(|(_, all)| all);
+            let setting = self.places.setting(recipe, &model.config, bytes);
             memory::later(&setting).map_err(|error| bad_model(&error))?
         } else {
             0
@@ -278,7 +290,7 @@ async fn conduct_servers(
     processes: Processes,
 ) -> Result<RunEnd> {
     let roll = trainer.roll();
-    let model = parts.generator_model(parts.places.generator)?;
+    let model = parts.model_beside_servers()?;
     let sets = &parts.material.evaluation_sets;
     let servers = Servers {
         recipe: parts.recipe,

@@ -198,6 +198,13 @@ fn a_plan_has_a_time_and_a_price_for_models_that_cannot_be_tried() {
     command.args(["--set", "sampling.max_prompt_tokens=512"]);
     // Another machine's GPU is asked about.
     command.args(["--device-memory", "80GB"]);
+    // What goes with a GPU alone may be asked about without one.
+    let mut as_advised = train("scalerl", "large", &["model.weights=\"random\"", &path]);
+    as_advised.args(["--dry-run", "--set", "warm_up.examples=none"]);
+    as_advised.args(["--set", "sampling.max_prompt_tokens=512", "--device-memory", "80GB"]);
+    as_advised.args(["--set", "pipeline.weights=shared"]);
+    let advised = succeed(as_advised);
+    assert!(advised.out.contains("that can be used of a device"), "{}", advised.out);
     let said = succeed(command);
     for words in [
         "estimated from ",

@@ -1,5 +1,7 @@
 //! The trainer ranks as a learner sees them.
 
+use std::time::{Duration, Instant};
+
 use tch::{Device, Kind, TchError, Tensor};
 
 use scalerl_torch::collective::{CollectiveError, ProcessGroup};
@@ -29,6 +31,39 @@ impl Ranks {
         self.control.all_gather(&all, &own)?;
         let all = Vec::<f64>::try_from(all)?;
         Ok(all.chunks(own.numel().max(1)).map(<[f64]>::to_vec).collect())
+    }
+}
+
+/// How often ranks that work apart tell each other whether they are done.
+const TOLD_EVERY: Duration = Duration::from_secs(1);
+/// The longest that one may take.
+const LONGEST: Duration = Duration::from_hours(1);
+
+impl Ranks {
+    /// Has every rank do a job of its own for as long as it takes. Disks are of different speeds, and the
+    /// deadline of an operation is one of the network: those that are done keep telling each other so. A
+    /// rank that dies is found out by its silence, a job without an end by the clock.
+    pub fn each_in_its_time<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, RankError> {
+        let begun = Instant::now();
+        let working = std::thread::spawn(job);
+        loop {
+            let told = Instant::now();
+            while !working.is_finished() && told.elapsed() < TOLD_EVERY {
+                std::thread::sleep(TOLD_EVERY / 100);
+            }
+            let own = f64::from(u8::from(working.is_finished()));
+            if self.numbers(&[own])?.iter().all(|done| done[0] > 0.0) {
+                break;
+            }
+            if begun.elapsed() > LONGEST {
+                let problem = format!("a rank is not done within {} s", LONGEST.as_secs());
+                return Err(TchError::Torch(problem).into());
+            }
+        }
+        Ok(working.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What saves memory and does not go with several processes.
 
-use super::{Verdict, refuse};
+use super::{Refusal, Verdict, refuse};
 use crate::{Adapter, Compute, GeneratorChoice, Gradients, Recipe, WeightSets};
 
 impl Recipe {
@@ -8,6 +8,19 @@ impl Recipe {
     /// base is held once anyway.
     pub fn shares_weights(&self) -> bool {
         self.pipeline.weights == WeightSets::Shared && self.adapter == Adapter::None
+    }
+
+    /// Why it does not go with so many trainers, and what to do: a launcher may start more than the recipe
+    /// says.
+    pub fn goes_with_trainers(&self, trainers: u32) -> Result<(), (String, &'static str)> {
+        let mut recipe = self.clone();
+        recipe.cluster.trainers = trainers;
+        for check in [one_set_of_weights_has_one_place, summed_gradients_are_in_one_place] {
+            check(&recipe).map_err(|Refusal { key, reason, remedy, .. }| {
+                (format!("{key} does not go with {trainers} trainers: {reason}"), remedy)
+            })?;
+        }
+        Ok(())
     }
 }
 
@@ -46,4 +59,23 @@ pub(super) fn summed_gradients_are_in_one_place(recipe: &Recipe) -> Verdict {
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_one_place_does_not_go_with_trainers_that_a_launcher_started() {
+        let mut recipe = Recipe::default();
+        assert!(recipe.goes_with_trainers(8).is_ok());
+        recipe.pipeline.weights = WeightSets::Shared;
+        assert!(recipe.goes_with_trainers(1).is_ok());
+        let (message, remedy) = recipe.goes_with_trainers(2).unwrap_err();
+        assert!(message.starts_with("pipeline.weights does not go with 2 trainers"), "{message}");
+        assert!(remedy.contains("copied"), "{remedy}");
+        recipe.pipeline.weights = WeightSets::Copied;
+        recipe.optimizer.gradients = Gradients::Bf16;
+        assert!(recipe.goes_with_trainers(2).unwrap_err().0.starts_with("optimizer.gradients"));
+    }
 }

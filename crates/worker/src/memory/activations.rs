@@ -15,9 +15,10 @@
 use scalerl_generate::GeneratorOptions;
 use scalerl_model::config::{FeedForward, LayerConfig, ModelConfig};
 use scalerl_model::network::Activations;
+use scalerl_recipe::Recipe;
 
 use super::Setting;
-use crate::options::{adapter_config, learner_options, running};
+use crate::options::{adapter_config, learner_options, longest_sequence, running};
 
 /// Bytes of a micro-batch.
 pub(super) struct Pass {
@@ -35,7 +36,7 @@ impl Pass {
     pub(super) fn of(setting: &Setting, width: u64) -> Self {
         let (config, recipe) = (setting.config, setting.recipe);
         let options = learner_options(recipe, setting.device);
-        let tokens = u64::from(recipe.pipeline.micro_batch_tokens);
+        let tokens = u64::from(recipe.pipeline.micro_batch_tokens).min(tokens_of_a_step(recipe));
         let rank = adapter_config(recipe).map_or(0, |adapter| adapter.rank as u64);
         let layer = |layer: &LayerConfig| {
             let mut own = Layer::of(config, layer, width, rank);
@@ -64,6 +65,14 @@ impl Pass {
             logits: chunk + chunk / 2,
         }
     }
+}
+
+/// The most tokens that a step can have. An episode may leave several sequences, so with episodes nobody
+/// knows.
+fn tokens_of_a_step(recipe: &Recipe) -> u64 {
+    let completions =
+        u64::from(recipe.pipeline.groups_per_step) * u64::from(recipe.pipeline.group_size);
+    if recipe.has_episodes() { u64::MAX } else { completions * longest_sequence(recipe) }
 }
 
 /// What a generator works in: a pass over a chunk of prompts, and logits of all that are written.

@@ -2,10 +2,12 @@
 
 use scalerl_model::error::LoadError;
 use scalerl_recipe::{
-    Adapter, Compute, Experts, GeneratorChoice, Gradients, Moments, Recipe, Sharding, WeightSets,
+    Adapter, Experts, GeneratorChoice, Gradients, Moments, Recipe, Sharding, WeightSets,
 };
+use tch::Kind;
 
 use super::{RankMemory, Setting, of, said, usable};
+use crate::options::compute_kind;
 
 /// One key of the recipe, and the memory of the first rank with it and all changes before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,7 +131,8 @@ fn largest_micro_batch(
             of(&Setting { recipe: &recipe, ..setting.clone() }, rank)?.total() <= usable,
         )
     };
-    let (mut least, mut most) = (setting.recipe.longest_sequence().max(1), MOST_TOKENS);
+    let mut least = setting.recipe.longest_sequence().max(1);
+    let mut most = MOST_TOKENS.max(least);
     if !holds(least)? {
         return Ok(None);
     }
@@ -191,7 +194,7 @@ const CHANGES: [Try; 8] = [
         let can_share = setting.ranks == 1
             && setting.has_generator_beside()
             && recipe.pipeline.generator == GeneratorChoice::Local
-            && recipe.model.compute != Compute::F32
+            && compute_kind(recipe, setting.device) == Kind::BFloat16
             && !recipe.shares_weights();
         recipe.pipeline.weights = WeightSets::Shared;
         can_share.then(|| "pipeline.weights=shared".to_owned())

@@ -1,7 +1,7 @@
 //! Weights into servers, servers back into service, and the pulse that finds out who is gone.
 //!
 //! ```text
-//! pause (requests are kept) -> reload from the folder -> name the version -> resume
+//! pause (requests are kept) -> take the name off -> reload from the folder -> name the version -> resume
 //! ```
 //! Between pause and resume no token is chosen, so the label of every token is exact. With
 //! `clear_cache=false` half-written completions keep their keys and values (`stale`, the paper's
@@ -93,6 +93,9 @@ impl Inner {
             "kwargs": {"weights_path": weights.folder},
             "timeout": RELOAD.as_secs(),
         });
+        // A server that is left in between must not pass for one of the old weights.
+        let between = json!({"new_version": self.labels.between(weights)});
+        post(client, "/update_weight_version", &between, CONTROL).await?;
         post(client, "/collective_rpc", &reload, RELOAD).await?;
         let label = json!({"new_version": self.labels.of(weights)});
         post(client, "/update_weight_version", &label, CONTROL).await

@@ -37,6 +37,11 @@ impl Labels {
         format!("{}:{}{kind}", self.owner, weights.version.0)
     }
 
+    /// Of a server whose weights are being replaced: of no version, and of no base that an adapter fits.
+    pub(super) fn between(&self, weights: &Published) -> String {
+        format!("{}+loading", self.of(weights))
+    }
+
     fn read(&self, label: &str) -> Option<PolicyVersion> {
         let number = label.strip_prefix(&self.owner)?.strip_prefix(':')?;
         number.strip_suffix(ADAPTER).unwrap_or(number).parse().ok().map(PolicyVersion)

@@ -126,6 +126,7 @@ async fn weights_are_exchanged_in_the_order_that_keeps_labels_exact() {
             .collect();
         let one = [
             "/pause?mode=keep&clear_cache=false",
+            "/update_weight_version",
             "/collective_rpc",
             "/update_weight_version",
             "/resume",

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Kind, TchError, Tensor};
 use tempfile::TempDir;
 
 use super::rank_part::{RankPart, file_name};
@@ -25,6 +25,7 @@ use super::{
 };
 use crate::error::LoadError;
 use crate::layout::Parameter;
+use crate::memory;
 use crate::tensor_writer::FileSum;
 use crate::train::learner::Learner;
 use crate::train::ranks::{RankError, Ranks};
@@ -88,13 +89,22 @@ pub fn begin_together(
     }
     let part = RankPart::of(learner);
     let has_room = match &part {
-        Ok(part) => saver.free.is_none_or(|free| part.bytes() <= free),
+        Ok(part) => saver.free.is_none_or(|free| memory::has_room(part.bytes(), free)),
         Err(_) => true,
     };
     // One that writes here keeps all waiting: then nobody is quicker for a copy.
     let is_copied = ranks.numbers(&[f64::from(u8::from(has_room))])?.iter().all(|one| one[0] > 0.0);
-    let taken = part.map_err(CheckpointError::from);
-    let taken = taken.and_then(|part| take_own(part, ranks, &draft, saver.is_busy, is_copied));
+    let path = draft.join(file_name(ranks.rank(), ranks.size()));
+    let part = part.map_err(CheckpointError::from);
+    let part = part.and_then(|part| may_take(part, &draft, saver.is_busy));
+    let taken = if is_copied {
+        part.and_then(|part| Ok(FileState::Copied(part.copied()?)))
+    } else {
+        let path = path.clone();
+        ranks.each_in_its_time(move || {
+            part.and_then(|part| Ok(FileState::Written(part.write(&path, &|| ())?)))
+        })?
+    };
     let said = taken.as_ref().err().map(ToString::to_string).unwrap_or_default();
     let said = ranks.sentences(&said)?;
     let state = match taken {
@@ -104,7 +114,6 @@ pub fn begin_together(
     if let Some((rank, problem)) = said.into_iter().enumerate().find(|(_, said)| !said.is_empty()) {
         return Ok(Err(CheckpointError::OtherRank { rank, problem }));
     }
-    let path = draft.join(file_name(ranks.rank(), ranks.size()));
     Ok(Ok(OwnFile { path, draft, state, rest }))
 }
 
@@ -123,23 +132,14 @@ fn no_folder() -> CheckpointError {
     CheckpointError::OtherRank { rank: 0, problem }
 }
 
-fn take_own(
-    part: RankPart,
-    ranks: &Ranks,
-    draft: &Path,
-    is_busy: bool,
-    is_copied: bool,
-) -> Result<FileState, CheckpointError> {
+fn may_take(part: RankPart, draft: &Path, is_busy: bool) -> Result<RankPart, CheckpointError> {
     if is_busy {
         return Err(CheckpointError::StillWriting);
     }
     if !draft.is_dir() {
         return Err(CheckpointError::NotShared { path: draft.to_path_buf() });
     }
-    if is_copied {
-        return Ok(FileState::Copied(part.copied()?));
-    }
-    Ok(FileState::Written(part.write(&draft.join(file_name(ranks.rank(), ranks.size())), &|| ())?))
+    Ok(part)
 }
 
 impl OwnFile {
@@ -239,10 +239,13 @@ pub fn restore_together(
         None => Err(CheckpointError::NotShared { path: told }),
     };
     // Reading everything for its sum is most of the work: each file by one rank.
-    let checked = opened.and_then(|saved| {
-        let mut files = (0..saved.manifest.files.len()).skip(ranks.rank()).step_by(ranks.size());
-        files.try_for_each(|file| saved.check_sum(file)).map(|()| saved)
-    });
+    let (rank, size) = (ranks.rank(), ranks.size());
+    let checked = ranks.each_in_its_time(move || {
+        opened.and_then(|saved| {
+            let mut files = (0..saved.manifest.files.len()).skip(rank).step_by(size);
+            files.try_for_each(|file| saved.check_sum(file)).map(|()| saved)
+        })
+    })?;
     let said = checked.as_ref().err().map(ToString::to_string).unwrap_or_default();
     let said = ranks.sentences(&said)?;
     let saved = match checked {
@@ -252,7 +255,9 @@ pub fn restore_together(
     if let Some((rank, problem)) = said.into_iter().enumerate().find(|(_, said)| !said.is_empty()) {
         return Ok(Err(CheckpointError::OtherRank { rank, problem }));
     }
-    let read = read_own(learner, &saved);
+    let step = saved.manifest.step;
+    let wanted = own_numbers(learner).map_err(CheckpointError::from);
+    let read = ranks.each_in_its_time(move || wanted.and_then(|wanted| wanted.read(&saved)))?;
     // From here on ranks that differ are of no use to each other.
     let said = read.as_ref().err().map(ToString::to_string).unwrap_or_default();
     let said = ranks.sentences(&said)?;
@@ -260,26 +265,45 @@ pub fn restore_together(
         let act = format!("restoring on trainer rank {rank}");
         return Err(RankError::Torch(tch::TchError::Torch(format!("{act}: {problem}"))));
     }
-    learner.steps_taken = saved.manifest.step;
+    learner.steps_taken = step;
     learner.renew_weights()?;
     learner.discard_gradients()?;
     Ok(Ok(learner.steps_taken))
 }
 
-fn read_own(learner: &Learner, saved: &Saved) -> Result<(), CheckpointError> {
+/// Where a rank's own numbers go.
+struct OwnNumbers {
+    /// Section, parameter, the first of its numbers, and their place.
+    places: Vec<(&'static str, String, i64, Tensor)>,
+    steps: Vec<Tensor>,
+}
+
+fn own_numbers(learner: &Learner) -> Result<OwnNumbers, TchError> {
     let shard = learner.shard.as_ref().expect("a learner of ranks");
     let layout = learner.model.trained_layout();
+    let mut places = Vec::new();
     for (section, list) in SECTIONS.into_iter().zip(learner.sections()) {
         for (row, part) in shard.rows.iter().zip(list) {
             for stretch in row.stretches(&shard.own_part(row)) {
-                let target = part.f_narrow(0, stretch.at, stretch.length)?;
-                let name = &layout[stretch.parameter].name;
-                saved.read((section, name), stretch.from, &target)?;
+                let target = part.f_detach()?.f_narrow(0, stretch.at, stretch.length)?;
+                let name = layout[stretch.parameter].name.clone();
+                places.push((section, name, stretch.from, target));
             }
         }
     }
-    for steps in &learner.optimizer.steps {
-        let _ = steps.shallow_clone().f_fill_(f64::from(saved.counted))?;
+    let steps = learner.optimizer.steps.iter().map(Tensor::f_detach);
+    Ok(OwnNumbers { places, steps: steps.collect::<Result<_, _>>()? })
+}
+
+impl OwnNumbers {
+    fn read(self, saved: &Saved) -> Result<(), CheckpointError> {
+        let _guard = tch::no_grad_guard();
+        for (section, name, from, target) in &self.places {
+            saved.read((section, name), *from, target)?;
+        }
+        for mut steps in self.steps {
+            let _ = steps.f_fill_(f64::from(saved.counted))?;
+        }
+        Ok(())
     }
-    Ok(())
 }

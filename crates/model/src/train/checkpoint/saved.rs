@@ -101,6 +101,11 @@ impl Saved {
         }
         let mut found = None;
         for piece in &counts {
+            if piece.to - piece.from != 1 {
+                return Err(
+                    self.other("it counts its steps with more or less than one number".to_owned())
+                );
+            }
             let count = self.tensor(piece, 0, 1)?.f_double_value(&[0])? as f32;
             if found.is_some_and(|found: f32| found.to_bits() != count.to_bits()) {
                 let problem = "its parameters have taken different numbers of steps".to_owned();
