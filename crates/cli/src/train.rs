@@ -16,6 +16,7 @@ mod history;
 pub(crate) mod live;
 mod material;
 mod memory;
+mod owners;
 mod plan;
 pub(crate) mod policy;
 mod provenance;

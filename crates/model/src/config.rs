@@ -266,6 +266,20 @@ impl ModelConfig {
         Ok(())
     }
 
+    /// Experts of each layer that has any.
+    pub fn expert_counts(&self) -> impl Iterator<Item = i64> + '_ {
+        self.layers.iter().filter_map(|layer| match layer.feed_forward {
+            FeedForward::Experts { count, .. } => Some(count),
+            FeedForward::Dense { .. } => None,
+        })
+    }
+
+    /// Whether there are experts, and so many ranks can own them in equal numbers.
+    pub fn can_be_owned_by(&self, ranks: u64) -> bool {
+        self.expert_counts().count() > 0
+            && self.expert_counts().all(|count| count.cast_unsigned() % ranks.max(1) == 0)
+    }
+
     /// Learned numbers, the tied head counted once.
     pub fn parameter_count(&self) -> i64 {
         crate::layout::layout(self).iter().map(|p| p.shape.iter().product::<i64>()).sum()

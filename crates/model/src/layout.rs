@@ -35,6 +35,13 @@ pub struct Parameter {
     pub start: Start,
 }
 
+impl Parameter {
+    /// Whether it has a matrix for each expert of a layer.
+    pub fn is_of_experts(&self) -> bool {
+        self.name.rsplit('.').next().is_some_and(|last| last.starts_with("experts_"))
+    }
+}
+
 struct Table<'a> {
     config: &'a ModelConfig,
     parameters: Vec<Parameter>,

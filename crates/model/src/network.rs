@@ -28,6 +28,7 @@ use crate::adapter::Adapter;
 use crate::config::{ModelConfig, RotaryConfig, Span};
 use crate::layout::Parameter;
 use crate::packed::Packed;
+use scalerl_torch::collective::ProcessGroup;
 use scalerl_torch::ops::Angles;
 use scalerl_torch::shim;
 
@@ -147,7 +148,7 @@ impl Network {
     pub fn run(&self, tokens: &Tensor, context: &Context) -> Result<Tensor, TchError> {
         let (mut x_nd, mut beside) = (self.embed(tokens)?, None);
         for layer in &self.layers {
-            let (next, out_nd, _) = layer.forward((&x_nd, beside.as_ref()), context)?;
+            let (next, out_nd, _) = layer.forward((&x_nd, beside.as_ref()), context, None)?;
             (x_nd, beside) = (next, Some(out_nd));
         }
         Ok(self.norm.of_sum(&x_nd, beside.as_ref())?.1)
@@ -202,11 +203,13 @@ impl Network {
                 // One tensor a layer is kept: here the sum is made at once.
                 kept.push(x_nd.f_detach()?);
                 let _guard = tch::no_grad_guard();
-                let (next, out_nd, load) = layer.forward((&x_nd, None), &context)?;
+                let (next, out_nd, load) =
+                    layer.forward((&x_nd, None), &context, weights.owners())?;
                 x_nd = next.f_add(&out_nd)?;
                 loads.extend(load);
             } else {
-                let (next, out_nd, load) = layer.forward((&x_nd, beside.as_ref()), &context)?;
+                let both = (&x_nd, beside.as_ref());
+                let (next, out_nd, load) = layer.forward(both, &context, weights.owners())?;
                 (x_nd, beside) = (next, Some(out_nd));
                 loads.extend(load);
             }
@@ -254,7 +257,7 @@ impl Network {
         for (layer, input) in self.layers.iter().zip(pass.kept).rev() {
             let input = input.f_set_requires_grad(true)?;
             weights.enter(Part::Layer(layer.index))?;
-            let (x_nd, out_nd, _) = layer.forward((&input, None), &context)?;
+            let (x_nd, out_nd, _) = layer.forward((&input, None), &context, weights.owners())?;
             let output = x_nd.f_add(&out_nd)?;
             drop((x_nd, out_nd));
             shim::backward(&[&output], &[&grad])?;
@@ -266,6 +269,20 @@ impl Network {
             shim::backward(&[&self.embed(&packed.tokens)?], &[&grad])?;
         }
         weights.leave(Part::Embedding)
+    }
+
+    /// Computes with the own experts of a layer for the other ranks' rows, without any of this one's;
+    /// with `goes_back` also their gradients.
+    pub(crate) fn serve(
+        &self,
+        layer: usize,
+        owners: &ProcessGroup,
+        goes_back: bool,
+    ) -> Result<(), TchError> {
+        match &self.layers[layer].feed_forward {
+            FeedForwardWeights::Experts { experts, .. } => experts.serve(owners, goes_back),
+            FeedForwardWeights::Dense(_) => Ok(()),
+        }
     }
 }
 

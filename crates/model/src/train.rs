@@ -15,6 +15,8 @@ mod shard;
 
 pub use adamw::{AdamW, AdamWConfig, KeptIn};
 pub use batch::{BatchError, TokenPlace, TrainingBatch};
-pub use learner::{ComputeKind, Learner, LearnerOptions, Pending, StepError, StepReport};
+pub use learner::{
+    ComputeKind, ExpertWeights, Learner, LearnerOptions, Pending, StepError, StepReport,
+};
 pub use ranks::{RankError, Ranks};
 pub use shard::{PassKind, StartError};

@@ -12,7 +12,8 @@ use scalerl_model::folder::Model;
 use scalerl_model::network::Activations;
 use scalerl_model::train::checkpoint::{SaverState, begin_together, each_master};
 use scalerl_model::train::{
-    AdamWConfig, Learner, LearnerOptions, PassKind, RankError, Ranks, StartError, TrainingBatch,
+    AdamWConfig, ExpertWeights, Learner, LearnerOptions, PassKind, RankError, Ranks, StartError,
+    TrainingBatch,
 };
 use scalerl_model::unloaded::UnloadedModel;
 use scalerl_torch::collective::{ProcessGroup, Store, Transport};
@@ -94,7 +95,7 @@ fn ranks_with_more_and_fewer_batches_take_the_step_of_all() {
         for number in own {
             add(&mut learner, *number);
         }
-        learner.keep_pace(&[PassKind::Training; 2]).unwrap();
+        learner.keep_pace(None, &[PassKind::Training; 2]).unwrap();
         learner.step_together(&ranks).unwrap().gradient_norm
     });
     let expected = alone(&[0, 1, 2]);
@@ -114,12 +115,12 @@ fn a_rank_that_fails_in_a_pass_sees_it_through_and_nobody_waits() {
             let said = failed.err().unwrap().to_string();
             assert!(said.contains("on purpose"), "{said}");
             // A second one that it does not begin.
-            learner.keep_pace(&[PassKind::Training; 2]).unwrap();
+            learner.keep_pace(None, &[PassKind::Training; 2]).unwrap();
         } else {
             learner.cross_entropy(&batch, &weights(&batch)).unwrap();
             // Given up between its two halves.
             drop(learner.forward(&batch).unwrap());
-            learner.keep_pace(&[PassKind::Training; 2]).unwrap();
+            learner.keep_pace(None, &[PassKind::Training; 2]).unwrap();
         }
         // They tell each other, give up, and go on with another step.
         learner.discard_gradients().unwrap();
@@ -260,4 +261,141 @@ fn where_a_rank_has_no_room_for_a_copy_all_files_are_written_at_once() {
     for (found, expected) in masters.iter().zip(expected.masters()) {
         assert!(found.allclose(expected, 1e-4, 1e-6, false));
     }
+}
+
+/// A small mixture, whose four experts two or four ranks can own.
+fn mixture() -> Model {
+    mixture_of("qwen3_moe")
+}
+
+fn mixture_of(family: &str) -> Model {
+    let mut config = UnloadedModel::open(&testdata(family), Device::Cpu).unwrap().config;
+    config.initial_spread = 0.3;
+    Model::random(config, 1, Kind::Float, Device::Cpu).unwrap()
+}
+
+fn owning() -> LearnerOptions {
+    LearnerOptions { experts: ExpertWeights::Owned, ..options() }
+}
+
+fn mixture_alone(family: &str, numbers: &[usize]) -> f64 {
+    let mut learner = Learner::new(mixture_of(family), options()).unwrap();
+    for number in numbers {
+        add(&mut learner, *number);
+    }
+    learner.step().unwrap().gradient_norm
+}
+
+/// Layers of experts alone; and layers of experts beside one that all tokens share, between dense ones.
+#[test]
+fn owners_with_more_and_fewer_batches_take_the_step_of_all() {
+    for family in ["qwen3_moe", "llama4_text"] {
+        take_a_step_with_different_batches(family);
+    }
+}
+
+fn take_a_step_with_different_batches(family: &'static str) {
+    let norms = ranks(4, move |ranks, data| {
+        let model = mixture_of(family);
+        let mut learner = Learner::fully_sharded(model.into(), owning(), data).unwrap();
+        // Two, one, none and none.
+        let own: &[usize] = [&[0, 1][..], &[2], &[], &[]][ranks.rank()];
+        for number in own {
+            add(&mut learner, *number);
+        }
+        learner.keep_pace(None, &[PassKind::Training; 2]).unwrap();
+        learner.step_together(&ranks).unwrap().gradient_norm
+    });
+    let expected = mixture_alone(family, &[0, 1, 2]);
+    for norm in norms {
+        assert!((norm / expected - 1.0).abs() < FLOAT_SUMS, "{family}: {norm} {expected}");
+    }
+}
+
+/// Its loss fails: no exchange is under way, and it serves the others to the end.
+#[test]
+fn an_owner_that_fails_beside_its_exchanges_sees_the_pass_through() {
+    let norms = ranks(2, |ranks, data| {
+        let mut learner = Learner::fully_sharded(mixture().into(), owning(), data).unwrap();
+        let batch = batch(ranks.rank());
+        if ranks.rank() == 1 {
+            let failed =
+                learner.accumulate(&batch, |_, _| Err(TchError::Torch("on purpose".into())));
+            let said = failed.err().unwrap().to_string();
+            assert!(said.contains("on purpose"), "{said}");
+        } else {
+            learner.cross_entropy(&batch, &weights(&batch)).unwrap();
+            // Given up between its two halves.
+            drop(learner.forward(&batch).unwrap());
+        }
+        learner.keep_pace(None, &[PassKind::Training; 2]).unwrap();
+        assert!(learner.can_hear_why());
+        // They tell each other, give up, and go on with another step.
+        learner.discard_gradients().unwrap();
+        add(&mut learner, ranks.rank());
+        learner.step_together(&ranks).unwrap().gradient_norm
+    });
+    let expected = mixture_alone("qwen3_moe", &[0, 1]);
+    for norm in norms {
+        assert!((norm / expected - 1.0).abs() < FLOAT_SUMS, "{norm} {expected}");
+    }
+}
+
+/// One lets go of its data group, as one does that cannot go on.
+#[test]
+fn owners_hear_at_once_of_one_that_leaves_a_pass() {
+    let took = ranks(2, |ranks, data| {
+        let mut learner = Learner::fully_sharded(mixture().into(), owning(), data).unwrap();
+        if ranks.rank() == 1 {
+            drop(learner);
+            // Its process lives, and so does its other group.
+            ranks.sentences("it could not go on").unwrap();
+            return Duration::ZERO;
+        }
+        let started = Instant::now();
+        let batch = batch(0);
+        let failed = learner.accumulate(&batch, |_, _| unreachable!("no layer is whole"));
+        assert!(matches!(failed, Err(RankError::Collective(_))), "{:?}", failed.err());
+        learner.keep_pace(None, &[PassKind::Training; 2]).unwrap();
+        assert!(learner.can_hear_why(), "nobody was silent");
+        let told = ranks.sentences("").unwrap();
+        assert_eq!(told[1], "it could not go on");
+        started.elapsed()
+    });
+    assert!(took[0] < PATIENT / 4, "{took:?}");
+}
+
+#[test]
+fn experts_are_shown_whole_and_are_away_between_passes() {
+    let shown = ranks(2, |ranks, data| {
+        let mut learner = Learner::fully_sharded(mixture().into(), owning(), data).unwrap();
+        add(&mut learner, ranks.rank());
+        let is_away = |learner: &Learner| {
+            let known = learner.model.layout.iter().zip(&learner.model.parameters);
+            known.into_iter().all(|(known, parameter)| {
+                parameter.size() == known.shape && parameter.isnan().all().int64_value(&[]) == 1
+            })
+        };
+        assert!(is_away(&learner));
+        let mut all = Vec::new();
+        let show = |_: std::ops::Range<usize>, weights: &[Tensor]| {
+            all.extend(weights.iter().map(Tensor::copy));
+            Ok::<(), RankError>(())
+        };
+        learner.each_unit(show).unwrap();
+        assert!(is_away(&learner));
+        all
+    });
+    for weights in shown {
+        assert!(weights.iter().zip(&mixture().parameters).all(|(found, own)| found.equal(own)));
+    }
+}
+
+#[test]
+fn experts_that_ranks_cannot_own_in_equal_numbers_are_refused_by_all_of_them() {
+    let said = ranks(3, |_, data| {
+        let failed = Learner::fully_sharded(mixture().into(), owning(), data);
+        matches!(failed.err(), Some(StartError::IndivisibleExperts { experts: 4, ranks: 3 }))
+    });
+    assert_eq!(said, [true; 3]);
 }

@@ -10,7 +10,7 @@ mod verifiers;
 use std::collections::BTreeSet;
 
 use crate::{
-    AnswerForm, DataSource, Dataset, GeneratorChoice, Kl, LengthControl, PromptTemplate,
+    AnswerForm, DataSource, Dataset, Experts, GeneratorChoice, Kl, LengthControl, PromptTemplate,
     RatioGrain, Recipe, RecipeError, Sharding, Surrogate, Thinking, TrackerChoice, WarmUpExamples,
     Weights, error::Origin, load::SHIPPED_MARK, node::Node,
 };
@@ -58,6 +58,7 @@ pub(crate) fn check(recipe: &Recipe, layers: &Node) -> Result<(), RecipeError> {
         synthetic_problems_think_in_their_own_tags,
         silence_is_noticed_in_order,
         layers_in_parts_are_computed_again,
+        experts_are_owned_where_weights_are_in_parts,
         trackers_are_named_once,
         one_set_of_weights_has_one_place,
         summed_gradients_are_in_one_place,
@@ -186,6 +187,18 @@ fn layers_in_parts_are_computed_again(recipe: &Recipe) -> Verdict {
             "activations that are kept hold on to the weights they came from, so no layer's could be \
              let go of",
             "set model.activation_checkpointing = true, or cluster.sharding = \"optimizer\"",
+        );
+    }
+    Ok(())
+}
+
+fn experts_are_owned_where_weights_are_in_parts(recipe: &Recipe) -> Verdict {
+    if recipe.cluster.experts == Experts::Owned && recipe.cluster.sharding != Sharding::Full {
+        return refuse(
+            "cluster.experts",
+            "cluster.sharding",
+            "every trainer has all weights, so there is no expert that only one of them owns",
+            "set cluster.sharding = \"full\", or cluster.experts = \"gathered\"",
         );
     }
     Ok(())

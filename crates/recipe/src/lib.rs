@@ -38,7 +38,7 @@ pub use reference::reference_page;
 pub use sections::{
     adapter::Adapter,
     budget::{Axis, Budget},
-    cluster::{Cluster, Sharding},
+    cluster::{Cluster, Experts, Sharding},
     episode::{EnvironmentChoice, Episode},
     evaluation::Evaluation,
     format::{AnswerForm, Format, Thinking},

@@ -285,6 +285,17 @@ fn servers_are_named_once_and_by_their_address() {
 }
 
 #[test]
+fn experts_that_are_owned_where_everybody_has_all_weights_are_refused() {
+    let owned = "cluster.experts=\"owned\"";
+    let said = set_error(&[owned]);
+    assert!(said.contains("cluster.experts") && said.contains("cluster.sharding"), "{said}");
+    assert!(said.contains("set cluster.sharding = \"full\""), "{said}");
+    let full = ["cluster.sharding=\"full\"", "model.activation_checkpointing=true", owned];
+    let full = full.map(|text| Override::parse(text).unwrap());
+    Recipe::load(&[Source::named("scalerl")], &full).unwrap();
+}
+
+#[test]
 fn weights_in_parts_without_recomputed_activations_are_refused() {
     let full = "cluster.sharding=\"full\"";
     let said = set_error(&[full]);

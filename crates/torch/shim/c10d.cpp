@@ -37,9 +37,15 @@ struct StoreHandle {
 };
 
 struct Group {
+  // Null in a Gloo group that was aborted.
   c10::intrusive_ptr<c10d::Backend> backend;
   bool is_nccl = false;
   bool is_aborted = false;
+
+  c10d::Backend& live() {
+    TORCH_CHECK(!is_aborted, "the group was aborted");
+    return *backend;
+  }
 };
 
 std::vector<at::Tensor> list(at::Tensor* const* tensors, int64_t count) {
@@ -80,7 +86,7 @@ int operation(void* raw, int64_t timeout_ms, Start&& start) {
     auto& group = *static_cast<Group*>(raw);
     const Milliseconds timeout(timeout_ms);
     const auto deadline = Clock::now() + timeout;
-    for (const auto& work : start(*group.backend, timeout)) finish(group, work, deadline);
+    for (const auto& work : start(group.live(), timeout)) finish(group, work, deadline);
   });
 }
 
@@ -217,11 +223,14 @@ void scalerl_group_drop(void* raw) {
   guarded([&] { delete group; });
 }
 
+// Gloo cannot be aborted; without its group it closes its connections, once what all ranks have begun has ended.
 int scalerl_group_abort(void* raw) {
   return guarded([&] {
     auto& group = *static_cast<Group*>(raw);
+    if (group.is_aborted) return;
     group.is_aborted = true;
-    group.backend->abort();
+    if (group.is_nccl) return group.backend->abort();
+    group.backend.reset();
   });
 }
 
@@ -268,6 +277,19 @@ int scalerl_group_all_gather(void* raw, at::Tensor* output, at::Tensor* input, i
   });
 }
 
+// Rows of `input`, those of rank 0 first, go to the ranks in numbers of `sent`; `received` says how many come from each.
+int scalerl_group_all_to_all(
+    void* raw, at::Tensor* output, at::Tensor* input, const int64_t* received, const int64_t* sent, int64_t ranks,
+    int64_t timeout_ms) {
+  return operation(raw, timeout_ms, [&](c10d::Backend& backend, Milliseconds timeout) {
+    c10d::AllToAllOptions options;
+    options.timeout = timeout;
+    auto to = output->detach(), from = input->detach();
+    std::vector<int64_t> coming(received, received + ranks), going(sent, sent + ranks);
+    return Works{backend.alltoall_base(to, from, coming, going, options)};
+  });
+}
+
 // outputs: one tensor a rank at rank 0, none elsewhere.
 int scalerl_group_gather(void* raw, at::Tensor* const* outputs, int64_t count, at::Tensor* input, int64_t timeout_ms) {
   return operation(raw, timeout_ms, [&](c10d::Backend& backend, Milliseconds timeout) {
@@ -301,7 +323,7 @@ int scalerl_group_start_all_gather(void* raw, at::Tensor* output, at::Tensor* in
     auto underway = std::make_unique<Underway>();
     underway->to = output->detach();
     underway->from = input->detach();
-    underway->work = static_cast<Group*>(raw)->backend->_allgather_base(underway->to, underway->from, options);
+    underway->work = static_cast<Group*>(raw)->live()._allgather_base(underway->to, underway->from, options);
     *out = underway.release();
   });
 }
@@ -318,13 +340,13 @@ int scalerl_group_start_reduce_scatter(
     if (group.is_nccl) {
       c10d::ReduceScatterOptions options;
       options.timeout = Milliseconds(timeout_ms);
-      underway->work = group.backend->_reduce_scatter_base(underway->to, underway->from, options);
+      underway->work = group.live()._reduce_scatter_base(underway->to, underway->from, options);
     } else {
       // c10d's own does the same on a copy, when it is waited for, and with another deadline.
       c10d::AllreduceOptions options;
       options.timeout = Milliseconds(timeout_ms);
       std::vector<at::Tensor> one{underway->from};
-      underway->work = group.backend->allreduce(one, options);
+      underway->work = group.live().allreduce(one, options);
       underway->is_own_part_left = true;
     }
     *out = underway.release();
@@ -340,7 +362,7 @@ int scalerl_underway_finish(void* raw, void* started, int64_t timeout_ms) {
     finish(group, underway.work, Clock::now() + Milliseconds(timeout_ms));
     if (underway.is_own_part_left) {
       const auto part = underway.to.numel();
-      underway.to.copy_(underway.from.narrow(0, part * group.backend->getRank(), part));
+      underway.to.copy_(underway.from.narrow(0, part * group.live().getRank(), part));
     }
   });
 }

@@ -24,7 +24,7 @@ use thiserror::Error;
 
 use crate::shim;
 
-pub use group::{ProcessGroup, Reduce, Transport, Underway};
+pub use group::{Parcels, ProcessGroup, Record, Reduce, Transport, Underway};
 pub use proxy::Token;
 pub use store::Store;
 
@@ -55,6 +55,11 @@ impl std::fmt::Display for Seconds {
 }
 
 impl CollectiveError {
+    /// Whether this process had no room for what the operation takes: nobody else is to blame.
+    pub fn is_for_want_of_memory(&self) -> bool {
+        matches!(self, Self::Failed { reason, .. } if reason.contains("out of memory"))
+    }
+
     /// What to try next, printed by the CLI as a `hint:` line.
     pub fn hint(&self) -> &'static str {
         match self {

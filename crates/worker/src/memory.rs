@@ -26,7 +26,7 @@ mod tests;
 
 use scalerl_model::config::ModelConfig;
 use scalerl_model::error::LoadError;
-use scalerl_recipe::{GeneratorChoice, Kl, Recipe, Sharding};
+use scalerl_recipe::{Experts, GeneratorChoice, Kl, Recipe, Sharding};
 use tch::Device;
 
 pub use fit::{Change, Fit, OnMore, fit, out_of_room};
@@ -128,6 +128,11 @@ impl<'a> Setting<'a> {
     /// Whether weights are shared out too. One trainer has nobody to share with.
     pub fn is_in_parts(&self) -> bool {
         self.recipe.cluster.sharding == Sharding::Full && self.ranks > 1
+    }
+
+    /// Whether each trainer has some experts whole, and tokens travel.
+    fn owns_experts(&self) -> bool {
+        self.is_in_parts() && self.recipe.cluster.experts == Experts::Owned
     }
 
     /// Whether the first trainer's process generates.

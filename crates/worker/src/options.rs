@@ -5,9 +5,9 @@ use scalerl_model::adapter::AdapterConfig;
 use scalerl_model::config::ModelConfig;
 use scalerl_model::head::{HeadMode, HeadOptions};
 use scalerl_model::network::Activations;
-use scalerl_model::train::{AdamWConfig, ComputeKind, KeptIn, LearnerOptions};
+use scalerl_model::train::{AdamWConfig, ComputeKind, ExpertWeights, KeptIn, LearnerOptions};
 use scalerl_recipe::{
-    Adapter, Compute, Gradients, HeadPrecision, KvAfterUpdate, Moments, OffPolicy, Recipe,
+    Adapter, Compute, Experts, Gradients, HeadPrecision, KvAfterUpdate, Moments, OffPolicy, Recipe,
 };
 use scalerl_torch::shim;
 use tch::{Device, Kind};
@@ -58,6 +58,10 @@ pub fn learner_options(recipe: &Recipe, device: Device) -> LearnerOptions {
         gradients: match recipe.optimizer.gradients {
             Gradients::Float32 => KeptIn::Float32,
             Gradients::Bf16 => KeptIn::BFloat16,
+        },
+        experts: match recipe.cluster.experts {
+            Experts::Gathered => ExpertWeights::Gathered,
+            Experts::Owned => ExpertWeights::Owned,
         },
     }
 }

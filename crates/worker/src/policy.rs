@@ -213,7 +213,7 @@ impl Policy {
             Some(_) => &[PassKind::Reference, PassKind::Training],
             None => &[PassKind::Training],
         };
-        let kept = self.learner.keep_pace(&of_a_piece.repeat(rounds));
+        let kept = self.learner.keep_pace(self.reference.as_ref(), &of_a_piece.repeat(rounds));
         kept.map_err(|error| pass_error(self.version(), &error))
     }
 

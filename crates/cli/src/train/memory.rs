@@ -43,7 +43,7 @@ pub(crate) struct Places {
     pub(crate) generator: Device,
     /// Which trainer it is, and of how many.
     rank: u64,
-    ranks: u64,
+    pub(crate) ranks: u64,
 }
 
 impl Places {

@@ -38,6 +38,7 @@ pub(crate) fn print(recipe: &Resolved, machine: &Machine, out: &mut dyn Write) -
     let problems = material::read(recipe, &aside.0.join("held_out.json"))?;
     let policy = Policy::sketch(recipe, &aside.0)?;
     let config = policy.config()?;
+    super::owners::check(recipe, &config, machine.places.ranks)?;
     let (all, active) = (config.parameter_count() as f64, config.active_parameter_count() as f64);
     let compute = learner_options(recipe, device).compute;
     write!(out, "model     {:.2}M parameters", all / 1e6)?;

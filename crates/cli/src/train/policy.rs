@@ -162,6 +162,7 @@ impl Policy {
         let checked = memory::check(&self.config()?, Kind::BFloat16, places.trainer);
         checked.map_err(|error| bad_model(&error))?;
         self.trained(recipe)?;
+        super::owners::check(recipe, &self.config()?, places.ranks)?;
         super::memory::check(recipe, &self.config()?, places)?;
         Ok(self)
     }

@@ -126,6 +126,41 @@ fn a_plan_refuses_prompts_that_are_all_too_long() {
 }
 
 #[test]
+fn experts_that_trainers_cannot_own_are_refused_with_what_to_set() {
+    let owned = "cluster.experts=\"owned\"";
+    let full = ["cluster.sharding=\"full\"", "model.activation_checkpointing=true"];
+    let four = "model.weights={type=\"new\",layers=2,width=64,heads=4,kv_heads=4,feed_forward=64,\
+                experts=4,active_experts=2}";
+    let cases: [(&[&str], &[&str]); 3] = [
+        (&[owned], &["cluster.experts", "set cluster.sharding = \"full\""]),
+        (&[owned, full[0], full[1], "cluster.trainers=2"], &["the model has no experts", "hint:"]),
+        (
+            &[owned, full[0], full[1], "cluster.trainers=3", four],
+            &[
+                "3 trainers cannot own 4 experts",
+                "hint: set cluster.trainers to a number that divides 4",
+            ],
+        ),
+    ];
+    for (set, words) in cases {
+        let mut command = train("scalerl", "not-owned", set);
+        command.arg("--dry-run");
+        let said = said(command);
+        assert_eq!(said.code, Some(2), "{said:?}");
+        for word in words {
+            assert!(said.err.contains(word), "`{word}` is missing in: {}", said.err);
+        }
+    }
+    // The run refuses what its plan refuses, once there is a model.
+    let none = ["warm_up.examples=\"none\"", "budget.steps=1", four];
+    let run = [&[owned, full[0], full[1], "cluster.trainers=3"][..], &none].concat();
+    let said = said(train("scalerl", "not-owned", &run));
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.err.contains("3 trainers cannot own 4 experts"), "{}", said.err);
+    assert!(!folder().join("not-owned").exists());
+}
+
+#[test]
 fn a_device_of_no_size_is_refused() {
     for bad in ["80", "a lot", "-1GB"] {
         let mut command = train("scalerl", "sizeless", &[]);

@@ -6,6 +6,8 @@
 //!
 //! Legend: n rows of activations, e experts.
 
+use std::ops::Range;
+
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::Part;
@@ -25,6 +27,13 @@ pub(crate) struct LowRank {
 impl LowRank {
     fn rank(&self) -> i64 {
         *self.b.size().last().expect("a matrix has columns")
+    }
+
+    /// Of these experts alone.
+    pub(crate) fn of_experts(&self, own: &Range<i64>) -> Result<Self, TchError> {
+        let some = |all: &Tensor| all.f_narrow(0, own.start, own.end - own.start);
+        let (a, b) = (some(&self.a)?, some(&self.b)?);
+        Ok(Self { a, b, parts: self.parts.clone(), scale: self.scale })
     }
 
     /// A, and B times the scale, as the network computes with them.
@@ -61,6 +70,9 @@ impl LowRank {
             let low = xs[expert].f_linear(&a[expert], None::<&Tensor>)?;
             let b = self.side_by_side(&b[expert], y.size()[1])?;
             out.push(ys[expert].f_addmm(&low, &b.f_tr()?)?);
+        }
+        if out.is_empty() {
+            return Ok(y.shallow_clone());
         }
         Tensor::f_cat(&out, 0)
     }

@@ -1,15 +1,24 @@
 //! Mixture of experts: a router, grouped products over the experts, and how even the load is.
 //!
 //! Tokens are sorted by expert, so each expert works on one block of rows. On CUDA all blocks are
-//! one grouped product; on the CPU a product per expert that has rows.
+//! one grouped product; on the CPU a product per expert that has rows. Where several ranks own the
+//! experts, the sorted rows go to them and come back (`owners.rs`).
 //!
 //! Legend: n tokens, k experts per token, e experts, d width, f expert width.
 
+use std::ops::Range;
+
 use tch::{Device, Kind, TchError, Tensor};
+
+use owners::Guests;
 
 use super::projection::Projection;
 use crate::config::Gate;
+use scalerl_torch::collective::ProcessGroup;
 use scalerl_torch::ops::{reorder, swiglu};
+use scalerl_torch::shim;
+
+mod owners;
 
 /// How the tokens of one layer spread over its experts.
 #[derive(Debug)]
@@ -58,7 +67,12 @@ struct Routed {
 }
 
 impl Experts {
-    pub(crate) fn forward(&self, x_nd: &Tensor) -> Result<(Tensor, ExpertLoad), TchError> {
+    /// With `owners` the weights are those of this rank's own experts.
+    pub(crate) fn forward(
+        &self,
+        x_nd: &Tensor,
+        owners: Option<&ProcessGroup>,
+    ) -> Result<(Tensor, ExpertLoad), TchError> {
         let (n, d) = x_nd.size2()?;
         let k = self.active;
         let routed = self.route(x_nd)?;
@@ -71,7 +85,10 @@ impl Experts {
             rows = rows.f_mul(&routed.weights.f_unsqueeze(-1)?)?;
         }
         let rows = reorder(&rows.f_reshape([n * k, d])?, &order, &inverse, (None, None))?;
-        let out = self.blocks(&rows, &routed.load.tokens)?;
+        let out = match owners {
+            None => self.blocks(&rows, &routed.load.tokens, None)?,
+            Some(owners) => self.at_owners(&rows, &routed.load.tokens, owners)?,
+        };
         let out = reorder(&out, &inverse, &order, (None, None))?.f_view([n, k, d])?;
         let out = if self.gate == Gate::SigmoidInput {
             out
@@ -110,11 +127,45 @@ impl Experts {
         Ok(Routed { experts, weights: weights.f_to_kind(kind)?, load })
     }
 
-    /// Each expert on its block of rows.
-    fn blocks(&self, rows: &Tensor, tokens: &Tensor) -> Result<Tensor, TchError> {
-        let adapted = |projection: &Projection, x: &Tensor, y: Tensor| match &projection.adapter {
-            None => Ok(y),
-            Some(adapter) => adapter.add_to_blocks(&y, x, tokens),
+    /// Rows sorted by expert, computed by the ranks that own the experts.
+    fn at_owners(
+        &self,
+        rows: &Tensor,
+        tokens: &Tensor,
+        owners: &ProcessGroup,
+    ) -> Result<Tensor, TchError> {
+        let guests = Guests::of(owners, rows, tokens)?;
+        let own = guests.own_experts();
+        guests.send_back(&self.blocks(&guests.rows, &guests.tokens, Some(&own))?)
+    }
+
+    /// What [`Experts::forward`] does for other ranks' rows on one that has none.
+    pub(crate) fn serve(&self, owners: &ProcessGroup, goes_back: bool) -> Result<(), TchError> {
+        let weight = &self.gate_up.weight;
+        let nothing = Tensor::f_zeros([0, weight.size()[2]], (weight.kind(), weight.device()))?;
+        let experts = self.router_ed.size()[0];
+        let tokens = Tensor::f_zeros([experts], (Kind::Int64, weight.device()))?;
+        if !goes_back {
+            return tch::no_grad(|| self.at_owners(&nothing, &tokens, owners)).map(drop);
+        }
+        let out = self.at_owners(&nothing.f_set_requires_grad(true)?, &tokens, owners)?;
+        shim::backward(&[&out], &[&out.f_zeros_like()?.f_detach()?])
+    }
+
+    /// Each expert on its block of rows. `own`: which experts' weights are here, where not all of them are.
+    fn blocks(
+        &self,
+        rows: &Tensor,
+        tokens: &Tensor,
+        own: Option<&Range<i64>>,
+    ) -> Result<Tensor, TchError> {
+        let adapted = |projection: &Projection, x: &Tensor, y: Tensor| {
+            match (&projection.adapter, own) {
+                (None, _) => Ok(y),
+                (Some(adapter), None) => adapter.add_to_blocks(&y, x, tokens),
+                // An adapter is whole on every rank.
+                (Some(adapter), Some(own)) => adapter.of_experts(own)?.add_to_blocks(&y, x, tokens),
+            }
         };
         let gate_up = adapted(&self.gate_up, rows, product(rows, &self.gate_up.weight, tokens)?)?;
         let hidden = swiglu(&gate_up)?;
@@ -126,7 +177,8 @@ impl Experts {
 fn product(rows: &Tensor, weight: &Tensor, tokens: &Tensor) -> Result<Tensor, TchError> {
     // The grouped product moves blocks of 16 bytes.
     let is_aligned = weight.size()[1..].iter().all(|size| size % 8 == 0);
-    if rows.device() != Device::Cpu && rows.kind() == Kind::BFloat16 && is_aligned {
+    let has_rows = rows.size()[0] > 0;
+    if rows.device() != Device::Cpu && rows.kind() == Kind::BFloat16 && is_aligned && has_rows {
         let ends = tokens.f_cumsum(0, Kind::Int)?;
         let transposed = weight.f_transpose(-1, -2)?;
         return rows.f_internal_grouped_mm(&transposed, Some(&ends), None, None);
@@ -138,7 +190,9 @@ fn product(rows: &Tensor, weight: &Tensor, tokens: &Tensor) -> Result<Tensor, Tc
     let matrices = weight.f_unbind(0)?;
     let mut out = Vec::with_capacity(counts.len());
     for (expert, block) in blocks.iter().enumerate() {
-        if counts[expert] > 0 {
+        // Without any row at all the graph goes through one expert all the same: gradients of rows that
+        // went elsewhere come back along it.
+        if counts[expert] > 0 || (!has_rows && expert == 0) {
             out.push(block.f_linear(&matrices[expert], None::<&Tensor>)?);
         }
     }

@@ -7,6 +7,7 @@ use super::experts::{ExpertLoad, Experts};
 use super::norm::Norm;
 use super::projection::{Named, Projection};
 use crate::config::{Activation, LayerConfig, ModelConfig, QueryKeyNorm, RotaryConfig};
+use scalerl_torch::collective::ProcessGroup;
 use scalerl_torch::ops::{Angles, geglu, rotate, swiglu, unit_norm};
 
 /// Two products around a gate.
@@ -142,16 +143,18 @@ impl Layer {
     }
 
     /// Two tensors [n, d] whose sum is the layer's input, or one, to two whose sum is its output, so
-    /// that whoever is next adds and norms in one go; with the experts' load where there are any.
+    /// that whoever is next adds and norms in one go; with the experts' load where there are any. With
+    /// `owners` the experts are divided among them.
     pub(crate) fn forward(
         &self,
         (x, beside): (&Tensor, Option<&Tensor>),
         context: &Context,
+        owners: Option<&ProcessGroup>,
     ) -> Result<(Tensor, Tensor, Option<ExpertLoad>), TchError> {
         let (x, normed) = self.attention_norm.of_sum(x, beside)?;
         let mixed = self.attend(&normed, context)?;
         let (x, normed) = self.mlp_norm.after_sum(&x, &mixed)?;
-        let (out, load) = self.feed_forward(&normed, context.products)?;
+        let (out, load) = self.feed_forward(&normed, context.products, owners)?;
         Ok((x, out, load))
     }
 
@@ -168,11 +171,12 @@ impl Layer {
         &self,
         normed: &Tensor,
         products: &dyn Multiply,
+        owners: Option<&ProcessGroup>,
     ) -> Result<(Tensor, Option<ExpertLoad>), TchError> {
         let (out, load) = match &self.feed_forward {
             FeedForwardWeights::Dense(mlp) => (mlp.forward(normed, products)?, None),
             FeedForwardWeights::Experts { experts, shared } => {
-                let (mut out, load) = experts.forward(normed)?;
+                let (mut out, load) = experts.forward(normed, owners)?;
                 if let Some(shared) = shared {
                     out = out.f_add(&shared.forward(normed, products)?)?;
                 }

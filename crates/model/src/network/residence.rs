@@ -1,5 +1,6 @@
 //! Weights that may be elsewhere: a pass says which it needs next and which it needs no more.
 
+use scalerl_torch::collective::ProcessGroup;
 use tch::TchError;
 
 /// Weights of a network that come and go together.
@@ -25,6 +26,10 @@ pub trait Residence {
     fn enter(&mut self, part: Part) -> Result<(), Self::Error>;
     /// They have been used, and in a backward pass have their gradients.
     fn leave(&mut self, part: Part) -> Result<(), Self::Error>;
+    /// Among whom a layer's experts are divided, where they are; every rank then makes the same pass.
+    fn owners(&self) -> Option<&ProcessGroup> {
+        None
+    }
 }
 
 /// Weights that are always there.

@@ -38,6 +38,16 @@ pub enum ComputeKind {
     BFloat16,
 }
 
+/// How ranks with weights in parts compute with a layer's experts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ExpertWeights {
+    /// Each rank gathers all of them.
+    #[default]
+    Gathered,
+    /// Each rank has its own and computes with them for all; rows of tokens travel.
+    Owned,
+}
+
 /// How a model is trained.
 #[derive(Debug, Clone, Copy)]
 pub struct LearnerOptions {
@@ -48,6 +58,7 @@ pub struct LearnerOptions {
     /// In which numbers gradients are summed. In bf16 they stay where the backward pass leaves them;
     /// the head's, which is summed over chunks of tokens, is float32 all the same.
     pub gradients: KeptIn,
+    pub experts: ExpertWeights,
 }
 
 impl LearnerOptions {
@@ -60,6 +71,7 @@ impl LearnerOptions {
             head: HeadOptions::of(device),
             optimizer: AdamWConfig::default(),
             gradients: KeptIn::Float32,
+            experts: ExpertWeights::Gathered,
         }
     }
 }
@@ -415,6 +427,12 @@ impl Learner {
             residing(&mut self.units, self.shard.as_ref(), &mut self.grads, Direction::Backward);
         self.model.network.backward_with(pass, &batch.packed, &d_hidden_nd, &mut weights)?;
         weights.end()?;
+        self.collect_gradients()?;
+        Ok(self.lap("backward")?)
+    }
+
+    /// Adds the gradients that a backward pass has left with the trained parameters to their sums.
+    pub(super) fn collect_gradients(&mut self) -> Result<(), TchError> {
         let stays = self.sums_in_bf16();
         // A unit's own gradients have left with it.
         let leaves = match &self.units {
@@ -437,7 +455,7 @@ impl Learner {
                 None => *sum = Some(grad),
             }
         }
-        Ok(self.lap("backward")?)
+        Ok(())
     }
 
     /// Takes one optimizer step with the gradients summed so far, and forgets them.

@@ -6,7 +6,7 @@
 //! ```text
 //! optimizer   one row of all that is trained; every rank has the weights and its own sums of gradients
 //!             step   reduce-scatter gradients -> norm over all ranks -> AdamW on the part -> all-gather
-//! full        a row for each unit (`shard/units.rs`); weights and sums of gradients in parts too
+//! full        rows for each unit (`shard/units.rs`); weights and sums of gradients in parts too
 //!             pass   all-gather a unit's weights ahead of use, reduce-scatter its gradients after
 //!             step   norm over all ranks -> AdamW on the parts
 //! ```
@@ -18,6 +18,8 @@
 
 mod full;
 mod home;
+mod order;
+mod owned;
 mod pass;
 mod reading;
 mod row;

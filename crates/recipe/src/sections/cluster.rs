@@ -13,6 +13,8 @@ section! {
         trainers: u32 = 1, Rule::Between(1.0, MOST_AT_ONCE);
         /// What trainers share out among them, so that each holds a part.
         sharding: Sharding = Sharding::default();
+        /// How trainers compute with a layer's experts, where weights are shared out.
+        experts: Experts = Experts::default();
         /// Processes that generate; 0 generates in the (first) trainer's own.
         generators: u32 = 0, Rule::Between(0.0, MOST_AT_ONCE);
         /// Address of the Redis server that carries requests and completions: redis://HOST:PORT, or
@@ -44,6 +46,18 @@ choice! {
         /// memory; needs `model.activation_checkpointing`. Source: ZeRO stage 3, FSDP
         /// (arXiv 2304.11277).
         "full" Full,
+    }
+}
+
+choice! {
+    /// How trainers compute with a layer's experts, where weights are shared out.
+    pub enum Experts {
+        /// Every trainer gathers all of them, as it does a layer's other weights.
+        "gathered" Gathered,
+        /// Every trainer has some experts whole and computes with them for all: tokens travel to the
+        /// experts. Needs `cluster.sharding = "full"`, and as many experts for one trainer as for
+        /// another. Source: GShard (arXiv 2006.16668).
+        "owned" Owned,
     }
 }
 

@@ -5,6 +5,7 @@
 use std::borrow::Borrow;
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tch::{Device, TchError, Tensor};
@@ -14,8 +15,10 @@ use super::{CollectiveError, milliseconds, timed};
 use crate::device;
 use crate::shim::{Handle, handle, handles};
 
+mod exchange;
 mod underway;
 
+pub use exchange::{Parcels, Record};
 pub use underway::Underway;
 
 unsafe extern "C" {
@@ -53,6 +56,15 @@ unsafe extern "C" {
         group: *mut c_void,
         output: Handle,
         input: Handle,
+        timeout_ms: i64,
+    ) -> c_int;
+    fn scalerl_group_all_to_all(
+        group: *mut c_void,
+        output: Handle,
+        input: Handle,
+        received: *const i64,
+        sent: *const i64,
+        ranks: i64,
         timeout_ms: i64,
     ) -> c_int;
     fn scalerl_group_gather(
@@ -99,7 +111,7 @@ pub enum Reduce {
 /// the order would be lost.
 #[derive(Debug)]
 pub struct ProcessGroup {
-    raw: Raw,
+    raw: Arc<Raw>,
     name: String,
     rank: usize,
     size: usize,
@@ -107,6 +119,8 @@ pub struct ProcessGroup {
     transport: Transport,
     /// Host memory that tensors of a GPU travel through, kept from one broadcast to the next.
     host: RefCell<Vec<Tensor>>,
+    /// What became of its exchanges, shared with those that a backward pass makes.
+    record: Record,
 }
 
 /// The shim's group.
@@ -115,6 +129,8 @@ struct Raw(*mut c_void);
 
 // SAFETY: a process group may be used from any thread, by one at a time.
 unsafe impl Send for Raw {}
+// SAFETY: two owners are a group and the backward pass that its thread waits for: one at a time.
+unsafe impl Sync for Raw {}
 
 impl ProcessGroup {
     /// Forms a group under a name of its own in the store. Returns when all have come (NCCL meets
@@ -148,8 +164,9 @@ impl ProcessGroup {
                 unsafe { scalerl_group_new(store, prefix.as_ptr(), own, all, address, wait, out) };
             (code, Raw(raw))
         })?;
-        let (name, host) = (name.to_owned(), RefCell::default());
-        Ok(Self { raw, name, rank, size, timeout, transport, host })
+        let (raw, name) = (Arc::new(raw), name.to_owned());
+        let (host, record) = (RefCell::default(), Record::default());
+        Ok(Self { raw, name, rank, size, timeout, transport, host, record })
     }
 
     pub fn rank(&self) -> usize {
@@ -170,7 +187,8 @@ impl ProcessGroup {
     }
 
     fn run(&self, what: &str, call: impl FnOnce(i64) -> c_int) -> Result<(), CollectiveError> {
-        timed(|| self.act(what), self.timeout, || call(milliseconds(self.timeout)))
+        let ended = timed(|| self.act(what), self.timeout, || call(milliseconds(self.timeout)));
+        ended.inspect_err(|error| self.record.note(error))
     }
 
     fn act(&self, what: &str) -> String {
@@ -281,8 +299,10 @@ impl ProcessGroup {
         self.run("barrier", |timeout| unsafe { scalerl_group_barrier(self.raw.0, timeout) })
     }
 
-    /// Ends what is under way, here and, by closing connections, at the peers.
+    /// Ends what is under way, here and, by closing connections, at the peers. Every operation fails from
+    /// here on.
     pub fn abort(&self) -> Result<(), CollectiveError> {
+        self.record.note_abort();
         // SAFETY: takes no tensor.
         self.run("abort", |_| unsafe { scalerl_group_abort(self.raw.0) })
     }

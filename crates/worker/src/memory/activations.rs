@@ -9,7 +9,8 @@
 //! moment     sums of the queries' gradients
 //! ```
 //! With recomputation only the inputs of the layers stay, and one layer at a time has the rest. An
-//! adapter keeps the small products of its seven matrices beside them.
+//! adapter keeps the small products of its seven matrices beside them. Experts that stay with their owners
+//! are counted as if all had as many tokens; an owner whose experts are liked best has more.
 
 use scalerl_generate::GeneratorOptions;
 use scalerl_model::config::{FeedForward, LayerConfig, ModelConfig};
@@ -37,7 +38,13 @@ impl Pass {
         let options = learner_options(recipe, setting.device);
         let tokens = u64::from(recipe.pipeline.micro_batch_tokens).min(tokens_of_a_step(recipe));
         let rank = adapter_config(recipe).map_or(0, |adapter| adapter.rank as u64);
-        let layer = |layer: &LayerConfig| Layer::of(config, layer, width, rank);
+        let layer = |layer: &LayerConfig| {
+            let mut own = Layer::of(config, layer, width, rank);
+            if setting.owns_experts() {
+                own.passing += travelling(config, layer, width);
+            }
+            own
+        };
         let layers: Vec<Layer> = config.layers.iter().map(layer).collect();
         let whole: u64 = layers.iter().map(|layer| layer.kept).sum();
         let most = |of: fn(&Layer) -> u64| layers.iter().map(of).max().unwrap_or_default();
@@ -76,6 +83,15 @@ pub(super) fn generating(setting: &Setting, width: u64) -> u64 {
     let chunk = config.layers.iter().map(layer).max().unwrap_or_default();
     let rows = running(setting.recipe, setting.device) * config.vocabulary as u64;
     usual.chunk_tokens as u64 * chunk + 2 * 4 * rows
+}
+
+/// Bytes of one token's rows on their way to experts and back, where all experts get as many: before and
+/// after each journey, beside the rows that the experts compute with.
+fn travelling(config: &ModelConfig, layer: &LayerConfig, width: u64) -> u64 {
+    match layer.feed_forward {
+        FeedForward::Experts { active, .. } => 4 * active as u64 * config.width as u64 * width,
+        FeedForward::Dense { .. } => 0,
+    }
 }
 
 /// Bytes of one token in one layer.

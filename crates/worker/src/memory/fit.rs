@@ -1,7 +1,9 @@
 //! Whether a run fits a device, the largest micro-batch that does, and what to change where it does not.
 
 use scalerl_model::error::LoadError;
-use scalerl_recipe::{Adapter, GeneratorChoice, Gradients, Moments, Recipe, Sharding, WeightSets};
+use scalerl_recipe::{
+    Adapter, Experts, GeneratorChoice, Gradients, Moments, Recipe, Sharding, WeightSets,
+};
 use tch::Kind;
 
 use super::{RankMemory, Setting, of, said, usable};
@@ -164,6 +166,12 @@ fn more_trainers(setting: &Setting, usable: u64) -> Result<Option<OnMore>, LoadE
     let mut trainers = u32::try_from(setting.ranks).unwrap_or(MOST_TRAINERS).max(1) * 2;
     while trainers <= MOST_TRAINERS {
         recipe.cluster.trainers = trainers;
+        if recipe.cluster.experts == Experts::Owned
+            && !setting.config.can_be_owned_by(u64::from(trainers))
+        {
+            recipe.cluster.experts = Experts::Gathered;
+            sets.push("cluster.experts=gathered".to_owned());
+        }
         let more = Setting { recipe: &recipe, ..setting.clone() }.with_ranks(u64::from(trainers));
         let total = of(&more, 0)?.total();
         if total <= usable {
@@ -178,10 +186,10 @@ fn more_trainers(setting: &Setting, usable: u64) -> Result<Option<OnMore>, LoadE
 type Try = fn(&mut Recipe, &Setting) -> Option<String>;
 
 /// Of the changes below, the first that a resumed run may make.
-const KEPT_ON_RESUME: usize = 6;
+const KEPT_ON_RESUME: usize = 7;
 
 /// From what costs nothing to what changes the run.
-const CHANGES: [Try; 7] = [
+const CHANGES: [Try; 8] = [
     |recipe, setting| {
         let can_share = setting.ranks == 1
             && setting.has_generator_beside()
@@ -203,6 +211,14 @@ const CHANGES: [Try; 7] = [
             && recipe.model.activation_checkpointing;
         recipe.cluster.sharding = Sharding::Full;
         is_new.then(|| "cluster.sharding=full".to_owned())
+    },
+    |recipe, setting| {
+        let is_new = setting.ranks > 1
+            && recipe.cluster.sharding == Sharding::Full
+            && recipe.cluster.experts != Experts::Owned
+            && setting.config.can_be_owned_by(setting.ranks);
+        recipe.cluster.experts = Experts::Owned;
+        is_new.then(|| "cluster.experts=owned".to_owned())
     },
     |recipe, _| {
         let least = u32::try_from(recipe.longest_sequence()).ok()?;

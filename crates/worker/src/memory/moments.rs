@@ -5,7 +5,8 @@
 //!                    way, and a float32 row for the head's gradient
 //! the last layer     activations of all layers and of the one that goes back
 //! the first layer    the one that goes back; all others have left their gradients
-//! a unit leaves      in parts: its gradients, the float32 row they are copied to, and the row before it
+//! a unit leaves      in parts: its gradients, the float32 row they are copied to, and the row before it;
+//!                    those of experts that stay with their owner are added where they are
 //! the embedding      the same, larger, without a layer's activations
 //! the optimizer      ranks: the own part of everybody's gradients
 //! ```
@@ -88,7 +89,7 @@ fn whole(setting: &Setting, numbers: &Numbers, pass: &Pass) -> Vec<Moment> {
 }
 
 fn in_parts(setting: &Setting, numbers: &Numbers, pass: &Pass) -> Vec<Moment> {
-    let Numbers { head, embedding, largest_layer: layer, width, .. } = *numbers;
+    let Numbers { head, embedding, gathered_layer: layer, width, .. } = *numbers;
     // A layer that computes, and the next one on its way.
     let two_layers = 2 * width * layer;
     let at_the_head = width * (head + layer);
@@ -112,6 +113,8 @@ fn in_parts(setting: &Setting, numbers: &Numbers, pass: &Pass) -> Vec<Moment> {
         ];
     }
     let leaf = numbers.leaf();
+    // Of own experts, which go nowhere.
+    let own = leaf * setting.share(numbers.owned_layer);
     // On its way to the ranks that own it, with the part that comes back.
     let leaving = |unit: u64| 4 * unit + setting.share(4 * unit);
     vec![
@@ -123,13 +126,13 @@ fn in_parts(setting: &Setting, numbers: &Numbers, pass: &Pass) -> Vec<Moment> {
         },
         Moment {
             weights: two_layers,
-            gradients: leaf * layer + leaving(layer),
+            gradients: leaf * layer + own + leaving(layer),
             activations: going_back,
             logits: 0,
         },
         Moment {
             weights: two_layers,
-            gradients: (4 + leaf) * layer + leaving(layer),
+            gradients: (4 + leaf) * layer + own + leaving(layer),
             activations: pass.kept,
             logits: 0,
         },

@@ -16,6 +16,9 @@ pub(super) struct Numbers {
     /// Of the embedding, which may be the head too.
     pub(super) embedding: u64,
     pub(super) largest_layer: u64,
+    /// What ranks in parts gather of a layer, at most, and the experts of one that stay with their owners.
+    pub(super) gathered_layer: u64,
+    pub(super) owned_layer: u64,
     pub(super) trained: u64,
     /// Bytes of a number that is computed with.
     pub(super) width: u64,
@@ -31,21 +34,34 @@ impl Numbers {
         let is_adapter = adapter.is_some();
         let count = adapter.map(|adapter| adapter.parameter_count(config)).transpose()?;
         let all = config.parameter_count() as u64;
-        let mut layers = vec![0; config.layers.len()];
+        // Numbers of each layer, and those of its experts.
+        let mut layers = vec![(0, 0); config.layers.len()];
         for parameter in layout(config) {
             let place = parameter.name.strip_prefix("layers.");
             let place = place.and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
             if let Some(layer) = place.and_then(|place| layers.get_mut(place)) {
-                *layer += parameter.shape.iter().product::<i64>() as u64;
+                let numbers = parameter.shape.iter().product::<i64>() as u64;
+                layer.0 += numbers;
+                layer.1 += if parameter.is_of_experts() { numbers } else { 0 };
             }
         }
+        let most =
+            |of: &dyn Fn(&(u64, u64)) -> u64| layers.iter().map(of).max().unwrap_or_default();
+        let largest_layer = most(&|(all, _)| *all);
+        let (gathered_layer, owned_layer) = if setting.owns_experts() {
+            (most(&|(all, experts)| all - experts), most(&|(_, experts)| *experts))
+        } else {
+            (largest_layer, 0)
+        };
         let compute = learner_options(setting.recipe, setting.device).compute;
         let matrix = (config.vocabulary * config.width) as u64;
         Ok(Self {
             all,
             head: matrix,
             embedding: matrix,
-            largest_layer: layers.into_iter().max().unwrap_or_default(),
+            largest_layer,
+            gathered_layer,
+            owned_layer,
             trained: count.map_or(all, |count| count as u64),
             width: if compute == ComputeKind::Float32 { 4 } else { 2 },
             is_adapter,

@@ -6,7 +6,7 @@ use std::path::Path;
 use scalerl_model::bench::Shape;
 use scalerl_model::config::ModelConfig;
 use scalerl_model::error::LoadError;
-use scalerl_recipe::{Moments, Recipe, Sharding};
+use scalerl_recipe::{Experts, Moments, Recipe, Sharding};
 use serde_json::json;
 use tch::Device;
 
@@ -56,6 +56,18 @@ fn recipe(ranks: u32, sharding: Sharding, moments: Moments) -> Recipe {
     recipe
 }
 
+/// What so many ranks can share out of a model.
+fn schemes(config: &ModelConfig, ranks: u32) -> Vec<(Sharding, Experts, &'static str)> {
+    let mut schemes = vec![
+        (Sharding::Optimizer, Experts::Gathered, "optimizer"),
+        (Sharding::Full, Experts::Gathered, "everything"),
+    ];
+    if config.can_be_owned_by(u64::from(ranks)) {
+        schemes.push((Sharding::Full, Experts::Owned, "everything, experts owned"));
+    }
+    schemes
+}
+
 /// The table as Markdown. Generators are elsewhere: on GPUs of their own.
 pub fn markdown() -> Result<String, LoadError> {
     let mut out = String::from(
@@ -64,11 +76,10 @@ pub fn markdown() -> Result<String, LoadError> {
     );
     for (name, config) in [("8B", eight_billion()?), ("Scout shape", scout()?)] {
         for ranks in CLUSTERS {
-            for (sharding, how) in
-                [(Sharding::Optimizer, "optimizer"), (Sharding::Full, "everything")]
-            {
+            for (sharding, experts, how) in schemes(&config, ranks) {
                 for (moments, kept) in [(Moments::Float32, "float32"), (Moments::Bf16, "bf16")] {
-                    let recipe = recipe(ranks, sharding.clone(), moments);
+                    let mut recipe = recipe(ranks, sharding.clone(), moments);
+                    recipe.cluster.experts = experts.clone();
                     let setting = Setting::of(&recipe, &config, Device::Cuda(0), None);
                     // Not the first rank: what is published is the same in both schemes.
                     let memory = of(&setting, 1)?;

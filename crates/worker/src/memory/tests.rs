@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use scalerl_model::bench::Shape;
-use scalerl_recipe::{Adapter, Gradients, Moments, Recipe, Sharding, WeightSets};
+use scalerl_recipe::{Adapter, Experts, Gradients, Moments, Recipe, Sharding, WeightSets};
 
 use super::*;
 
@@ -115,6 +115,34 @@ fn copies_of_weights_in_parts_are_the_hosts_and_a_generator_has_its_own_base() {
     // Beside a whole base it holds its adapter alone.
     recipe.cluster.sharding = Sharding::Optimizer;
     assert!(of(&setting(&recipe, &config), 0).unwrap().of(Holder::Generator) < whole);
+}
+
+#[test]
+fn owners_hold_less_of_a_mixture_than_ranks_that_gather_and_are_proposed_where_they_can_own() {
+    let config = table::scout().unwrap();
+    let mut recipe = in_parts();
+    let by = |recipe: &Recipe, holder| of(&setting(recipe, &config), 1).unwrap().of(holder);
+    let gathered = by(&recipe, Holder::Weights);
+    let found = fit(&setting(&recipe, &config), 1, 200_000_000_000).unwrap();
+    assert_eq!(found.changes[0].set, "cluster.experts=owned", "{found:?}");
+    recipe.cluster.experts = Experts::Owned;
+    // A layer has 16 experts of 3 · 5120 · 8192 numbers, of which two are gathered at once.
+    let experts = 2 * 16 * 3 * 5120 * 8192;
+    assert!(by(&recipe, Holder::Weights) < gathered - experts, "{gathered}");
+    assert!(by(&recipe, Holder::Gradients) > 0);
+    // More trainers than experts cannot own them.
+    recipe.cluster.trainers = 8;
+    let more = fit(&setting(&recipe, &config), 0, 100_000_000_000).unwrap().on_more.unwrap();
+    assert!(more.trainers > 16, "{more:?}");
+    assert!(more.sets.contains(&"cluster.experts=gathered".to_owned()), "{more:?}");
+    recipe.cluster.trainers = 32;
+    recipe.cluster.experts = Experts::Gathered;
+    let found = fit(&setting(&recipe, &config), 1, 20_000_000_000).unwrap();
+    assert!(!found.changes.iter().any(|change| change.set.contains("experts")), "{found:?}");
+    // A dense model has none.
+    let config = table::eight_billion().unwrap();
+    let found = fit(&setting(&in_parts(), &config), 1, 20_000_000_000).unwrap();
+    assert!(!found.changes.iter().any(|change| change.set.contains("experts")), "{found:?}");
 }
 
 #[test]

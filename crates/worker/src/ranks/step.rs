@@ -27,11 +27,16 @@ fn try_step(
     let rounds = policy.rounds(ranks, share)?;
     // Named here: others hear of it before this rank gives up.
     let own = add_share(policy, version, share).map_err(|error| policy.with_holders(error));
-    if let Err(error @ TrainerError::RankLost { .. }) = own {
-        return Err(error);
-    }
-    // Others may have more pieces, and must not wait for a rank that has failed in one of its own.
-    policy.keep_pace(rounds)?;
+    let is_lost = matches!(own, Err(TrainerError::RankLost { .. }));
+    // Others may have more pieces, and must not wait for a rank that has failed in one of its own. A pass
+    // that another rank has ended is nobody's to go on with.
+    let kept = if is_lost { Ok(()) } else { policy.keep_pace(rounds) };
+    let kept = kept.map_err(|error| policy.with_holders(error));
+    let own = match (own, kept) {
+        (_, Err(error)) if !policy.learner.can_hear_why() => return Err(error),
+        (Err(error), _) if is_lost && !policy.learner.can_hear_why() => return Err(error),
+        (own, kept) => own.and_then(|sums| kept.map(|()| sums)),
+    };
     let totals = totals_of_all(ranks, version, own)?;
     policy.check_totals(&totals)?;
     let step = policy.learner.step_together(ranks);
@@ -76,7 +81,7 @@ fn totals_of_all(
     Ok(all.totals())
 }
 
-/// Ranks that failed say why; the lowest is told.
+/// Ranks that failed say why; the lowest is told. One that has only lost another knows nothing to say.
 fn what_went_wrong(
     ranks: &Ranks,
     version: PolicyVersion,
@@ -85,23 +90,24 @@ fn what_went_wrong(
     let sentence = match &own {
         // Rank 0 says the rest itself.
         Some(TrainerError::OutOfMemory { reason, .. }) => reason.clone(),
+        Some(TrainerError::RankLost { .. }) => String::new(),
         other => other.as_ref().map(ToString::to_string).unwrap_or_default(),
     };
     let told = ranks.sentences(&sentence);
-    if let Some(own) = own {
-        return own;
-    }
-    match told {
-        Ok(told) => {
-            let found = told.iter().enumerate().find(|(_, said)| !said.is_empty());
-            let reason = found.map_or_else(
-                || "a rank failed and did not say why".to_owned(),
-                |(rank, said)| format!("trainer rank {rank}: {said}"),
-            );
-            // A rank without room is not rank 0's, and has named its own holders.
-            failed_device(version, reason)
-        }
-        Err(error) => rank_error(&error),
+    let lost = match own {
+        Some(lost @ TrainerError::RankLost { .. }) => Some(lost),
+        Some(own) => return own,
+        None => None,
+    };
+    let told = match told {
+        Ok(told) => told,
+        Err(error) => return lost.unwrap_or_else(|| rank_error(&error)),
+    };
+    match (told.iter().enumerate().find(|(_, said)| !said.is_empty()), lost) {
+        // A rank without room is not rank 0's, and has named its own holders.
+        (Some((rank, said)), _) => failed_device(version, format!("trainer rank {rank}: {said}")),
+        (None, Some(lost)) => lost,
+        (None, None) => failed_device(version, "a rank failed and did not say why".to_owned()),
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use scalerl_model::folder::Model;
 use scalerl_model::train::checkpoint::each_master;
-use scalerl_recipe::{Adapter, Compute, Kl, RatioGrain, Recipe, Sharding, Surrogate};
+use scalerl_recipe::{Adapter, Compute, Experts, Kl, RatioGrain, Recipe, Sharding, Surrogate};
 use scalerl_rollout::{StepReport, TrainBatch, Trainer as _};
 use scalerl_torch::shim;
 use scalerl_worker::ranks::{Deadlines, Launch, RankedTrainer, StoreHost, Team};
@@ -24,13 +24,27 @@ pub(crate) fn full(name: &str) -> String {
     format!("full {name}")
 }
 
+/// The same with experts that stay with their owners.
+pub(crate) fn owned(name: &str) -> String {
+    full(&format!("owned {name}"))
+}
+
+/// The variant's model and objective, whatever its ranks share out.
+fn plain(name: &str) -> &str {
+    let name = name.strip_prefix("full ").unwrap_or(name);
+    name.strip_prefix("owned ").unwrap_or(name)
+}
+
 pub(crate) fn variant(name: &str) -> Recipe {
     let mut recipe = recipe();
-    let name = name.strip_prefix("full ").map_or(name, |name| {
+    if name.starts_with("full ") {
         recipe.cluster.sharding = Sharding::Full;
         recipe.model.activation_checkpointing = true;
-        name
-    });
+    }
+    if name.starts_with("full owned ") {
+        recipe.cluster.experts = Experts::Owned;
+    }
+    let name = plain(name);
     // Small pieces, so that every rank has several.
     recipe.pipeline.micro_batch_tokens = 24;
     match name {
@@ -42,8 +56,8 @@ pub(crate) fn variant(name: &str) -> Recipe {
             recipe.adapter = Adapter::Lora { rank: 4, alpha: 8.0, layers: Vec::new() };
             recipe.objective.kl = Kl::K3 { coefficient: 0.1 };
         }
-        "bf16" => recipe.model.compute = Compute::Bf16,
-        "all-terms" => {
+        "bf16" | "bf16 of experts" => recipe.model.compute = Compute::Bf16,
+        "all-terms" | "all-terms of experts" => {
             recipe.objective.kl = Kl::K3 { coefficient: 0.1 };
             recipe.objective.entropy_bonus = 0.01;
         }
@@ -58,11 +72,25 @@ pub(crate) fn start(name: &str, seed: i64) -> Model {
 }
 
 pub(crate) fn untrained(name: &str, seed: i64) -> Model {
-    match name.strip_prefix("full ").unwrap_or(name) {
-        "experts" | "lora of experts" => model_of_experts(seed),
+    match plain(name) {
+        "experts" | "lora of experts" | "all-terms of experts" | "bf16 of experts" => {
+            model_of_experts(seed)
+        }
+        "one expert" => to_few_experts(model_of_experts(seed)),
         "tied" => tied_model(seed),
         _ => model(seed),
     }
+}
+
+/// Routers that send every token to the same experts, and none to the others.
+fn to_few_experts(model: Model) -> Model {
+    let _guard = tch::no_grad_guard();
+    for (known, parameter) in model.layout.iter().zip(&model.parameters) {
+        if known.name.ends_with("router") {
+            let _ = parameter.shallow_clone().zero_();
+        }
+    }
+    model
 }
 
 pub(crate) fn deadlines(operation: Duration) -> Deadlines {
@@ -98,6 +126,8 @@ pub(crate) enum Disk {
     SlowWithoutMemory(Duration),
     /// No file becomes larger than four kilobytes.
     Full,
+    /// From the first file on the rank can have so many bytes more.
+    WithRoom(u64),
 }
 
 /// A rank of its own process.
@@ -127,6 +157,9 @@ fn spawn_on(
     }
     if let Disk::SlowWithoutMemory(_) = disk {
         command.env("SCALERL_TEST_NO_MEMORY", "1");
+    }
+    if let Disk::WithRoom(bytes) = disk {
+        command.env("SCALERL_TEST_ROOM", bytes.to_string());
     }
     command
         .args(["--ignored", "--exact", "a_rank_that_another_test_has_started"])
@@ -170,6 +203,12 @@ pub(crate) fn writing_without_memory(team: Team, each: Duration) -> Team {
         shim::limit_cpu_memory(shim::cpu_memory().0 + ROOM_TO_WRITE);
         std::thread::sleep(each);
     }))
+}
+
+/// So many bytes more from the first file on.
+pub(crate) fn with_room(team: Team, bytes: u64) -> Team {
+    shim::count_cpu_memory().unwrap();
+    team.with_write_watch(Arc::new(move || shim::limit_cpu_memory(shim::cpu_memory().0 + bytes)))
 }
 
 impl Crew {

@@ -5,7 +5,7 @@ use scalerl_rollout::{StepReport, TrainBatch, Trainer as _, TrainerError};
 use tch::{Device, Kind, Tensor};
 
 use crate::crew::{
-    Crew, FLOAT_SUMS, PATIENT, assert_same_report, batches, distance, full, local, untrained,
+    Crew, FLOAT_SUMS, PATIENT, assert_same_report, batches, distance, full, local, owned, untrained,
 };
 
 /// Losses, relative: the same sums in another order.
@@ -26,7 +26,7 @@ fn one_sided(name: &str, count: i64) -> Vec<TrainBatch> {
     batches
 }
 
-fn compare(name: &str, sizes: &[usize]) {
+pub(crate) fn compare(name: &str, scheme: &str, sizes: &[usize]) {
     let batches = one_sided(name, 4);
     let mut alone = local(name);
     let start = alone.masters().iter().map(Tensor::copy).collect::<Vec<_>>();
@@ -34,7 +34,7 @@ fn compare(name: &str, sizes: &[usize]) {
         batches.iter().map(|batch| alone.step(batch).unwrap()).collect();
     let moved = distance(alone.masters(), &start);
     for &size in sizes {
-        let mut crew = Crew::start(&full(name), size, PATIENT);
+        let mut crew = Crew::start(scheme, size, PATIENT);
         let mut worst = 0.0_f64;
         for (batch, expected) in batches.iter().zip(&expected) {
             let found = crew.trainer().step(batch).unwrap();
@@ -44,7 +44,7 @@ fn compare(name: &str, sizes: &[usize]) {
         let masters = crew.masters();
         let apart = distance(&masters, alone.masters());
         println!(
-            "{name}, {size} ranks: losses {worst:.1e}, weights moved {moved:.1e}, apart {apart:.1e}"
+            "{scheme}, {size} ranks: losses {worst:.1e}, weights moved {moved:.1e}, apart {apart:.1e}"
         );
         assert!(worst <= SAME_LOSS, "{name} {size}: {worst}");
         assert!(apart <= FLOAT_SUMS && apart <= 1e-3 * moved, "{name} {size}: {apart} {moved}");
@@ -58,23 +58,23 @@ fn compare(name: &str, sizes: &[usize]) {
 
 #[test]
 fn one_to_four_ranks_have_the_losses_of_one_process_dense() {
-    compare("cispo", &[1, 2, 3, 4]);
+    compare("cispo", &full("cispo"), &[1, 2, 3, 4]);
 }
 
 #[test]
 fn one_to_four_ranks_have_the_losses_of_one_process_with_experts() {
-    compare("experts", &[1, 2, 3, 4]);
+    compare("experts", &full("experts"), &[1, 2, 3, 4]);
 }
 
 #[test]
 fn one_to_four_ranks_have_the_losses_of_one_process_with_an_adapter() {
-    compare("lora", &[1, 2, 3, 4]);
+    compare("lora", &full("lora"), &[1, 2, 3, 4]);
 }
 
 #[test]
 fn ratios_of_whole_completions_references_tied_heads_and_adapted_experts_too() {
     for name in ["gspo", "all-terms", "tied", "lora of experts"] {
-        compare(name, &[2, 3]);
+        compare(name, &full(name), &[2, 3]);
     }
 }
 
@@ -130,22 +130,28 @@ fn a_step_that_is_not_finite_is_refused_by_all_ranks_in_parts_and_leaves_no_trac
 /// The folder for servers, and the one beside a checkpoint, written unit by unit.
 #[test]
 fn a_model_in_parts_is_written_as_the_folder_that_one_process_writes() {
-    for name in ["experts", "tied", "lora"] {
+    for (name, scheme, size) in [
+        ("experts", full("experts"), 3),
+        ("tied", full("tied"), 3),
+        ("lora", full("lora"), 3),
+        ("experts", owned("experts"), 2),
+        ("lora of experts", owned("lora of experts"), 4),
+    ] {
         let folder = tempfile::tempdir().unwrap();
         let (batches, mut alone) = (batches(name, 1), local(name));
         alone.step(&batches[0]).unwrap();
-        let mut crew = Crew::start(&full(name), 3, PATIENT);
+        let mut crew = Crew::start(&scheme, size, PATIENT);
         crew.trainer().step(&batches[0]).unwrap();
         let [ours, theirs] = ["ours", "theirs"].map(|name| folder.path().join(name));
         crew.trainer().write_model(&ours).unwrap();
         alone.write_model(&theirs).unwrap();
         let load = |folder| Model::load(folder, Kind::Float, Device::Cpu).unwrap().parameters;
         let (ours, theirs) = (load(&ours), load(&theirs));
-        assert!(distance(&ours, &theirs) <= FLOAT_SUMS, "{name}");
+        assert!(distance(&ours, &theirs) <= FLOAT_SUMS, "{scheme}");
         let saved = folder.path().join("saved");
         crew.trainer().save(&saved).unwrap();
         // An adapter's folder is its own, and its base has none here.
-        if name != "lora" {
+        if !name.starts_with("lora") {
             let model = load(&saved.join("model"));
             assert!(model.iter().zip(&ours).all(|(a, b)| a.equal(b)), "{name}: the same weights");
         }

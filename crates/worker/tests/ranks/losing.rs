@@ -8,11 +8,12 @@ use scalerl_worker::WeightStore;
 use scalerl_worker::ranks::{Deadlines, RankedTrainer, Team, follow};
 use tch::Device;
 
-use crate::batches::model;
-use crate::crew::{Crew, PATIENT, batches, deadlines, free_port, launch, spawn, variant};
+use crate::crew::{
+    Crew, PATIENT, batches, deadlines, free_port, launch, spawn, untrained, variant,
+};
 
-/// The optimizer's memory in parts, and everything.
-const SCHEMES: [&str; 2] = ["cispo", "full cispo"];
+/// The optimizer's memory in parts, everything, and experts that stay with their owners.
+const SCHEMES: [&str; 3] = ["cispo", "full cispo", "full owned experts"];
 
 /// Steps until one fails; how long that one took, and what it said.
 fn failing_step(trainer: &mut RankedTrainer, batch: &TrainBatch) -> (Duration, TrainerError) {
@@ -35,7 +36,9 @@ fn a_killed_rank_ends_the_step_with_an_error_within_the_deadline() {
 
 fn kill_in_a_step(scheme: &str, operation: Duration) {
     let batch = batches("cispo", 1).remove(0);
-    let mut crew = Crew::start(scheme, 3, operation);
+    // Four experts are two ranks' or four's.
+    let size = if scheme.contains("owned") { 4 } else { 3 };
+    let mut crew = Crew::start(scheme, size, operation);
     crew.trainer().step(&batch).unwrap();
     // In the middle of steps, wherever that finds them.
     let victim = Pid::from_child(&crew.others[1]);
@@ -77,18 +80,20 @@ fn a_frozen_rank_ends_the_step_at_the_deadline() {
 fn a_rank_frozen_in_the_middle_of_a_pass_ends_the_step_at_the_deadline() {
     let operation = Duration::from_secs(2);
     let batch = batches("cispo", 1).remove(0);
-    let mut crew = Crew::start("full cispo", 3, operation);
-    crew.trainer().step(&batch).unwrap();
-    let victim = Pid::from_child(&crew.others[0]);
-    let freezer = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(20));
-        kill_process(victim, Signal::STOP).unwrap();
-    });
-    let (took, error) = failing_step(crew.trainer(), &batch);
-    freezer.join().unwrap();
-    println!("after {took:?}: {error}");
-    assert!(took < 4 * operation, "{took:?}");
-    assert!(matches!(error, TrainerError::RankLost { .. }), "{error}");
+    for (scheme, size) in [("full cispo", 3), ("full owned experts", 4)] {
+        let mut crew = Crew::start(scheme, size, operation);
+        crew.trainer().step(&batch).unwrap();
+        let victim = Pid::from_child(&crew.others[0]);
+        let freezer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            kill_process(victim, Signal::STOP).unwrap();
+        });
+        let (took, error) = failing_step(crew.trainer(), &batch);
+        freezer.join().unwrap();
+        println!("{scheme}: after {took:?}: {error}");
+        assert!(took < 4 * operation, "{took:?}");
+        assert!(matches!(error, TrainerError::RankLost { .. }), "{error}");
+    }
 }
 
 #[test]
@@ -114,7 +119,8 @@ fn the_other_ranks_end_when_rank_0_is_killed_or_frozen() {
         let crew = Crew { trainer: None, others: vec![leader], weight_store: WeightStore::new() };
         let patience = Deadlines { silence: Duration::from_secs(3), ..deadlines(operation) };
         let team = Team::join(&launch(1, 2, port), Device::Cpu, patience).unwrap();
-        let followed = std::thread::spawn(move || follow(&variant(scheme), model(5), team));
+        let followed =
+            std::thread::spawn(move || follow(&variant(scheme), untrained(scheme, 5), team));
         std::thread::sleep(Duration::from_millis(300));
         crew.signal(1, signal);
         let started = Instant::now();

@@ -13,12 +13,13 @@ mod crew;
 mod full;
 mod losing;
 mod numbers;
+mod owned;
 mod writing;
 
 use std::time::Duration;
 
 use batches::{batch, trained_as};
-use crew::{deadlines, untrained, variant, writing_slowly, writing_without_memory};
+use crew::{deadlines, untrained, variant, with_room, writing_slowly, writing_without_memory};
 use scalerl_rollout::Trainer as _;
 use scalerl_worker::WeightStore;
 use scalerl_worker::ranks::{Launch, RankedTrainer, Team, follow};
@@ -38,6 +39,9 @@ fn a_rank_that_another_test_has_started() {
             Ok(_) => writing_without_memory(team, each),
             Err(_) => writing_slowly(team, each),
         };
+    }
+    if let Ok(bytes) = std::env::var("SCALERL_TEST_ROOM") {
+        team = with_room(team, bytes.parse().unwrap());
     }
     if launch.rank == 0 {
         let start = untrained(&std::env::var("SCALERL_TEST_VARIANT").unwrap(), 1);

@@ -6,19 +6,21 @@ use tch::{Kind, TchError, Tensor};
 use thiserror::Error;
 
 use super::home::{Home, away};
+use super::owned::between;
 use super::pass::{Direction, Residing};
+use super::row::rows_of;
 use super::units::{PassKind, Units};
 use super::{Reading, Row, Shard, Shared, computed_in};
 use crate::error::LoadError;
 use crate::folder::Model;
 use crate::head::TokenScores;
 use crate::layout::units;
-use crate::network::{Activations, Part, Residence as _};
+use crate::network::{Activations, Network, Part, Residence as _};
 use crate::train::batch::TrainingBatch;
-use crate::train::learner::{Learner, LearnerOptions};
+use crate::train::learner::{ExpertWeights, Learner, LearnerOptions};
 use crate::train::ranks::RankError;
 use crate::unloaded::UnloadedModel;
-use scalerl_torch::collective::ProcessGroup;
+use scalerl_torch::collective::{CollectiveError, ProcessGroup};
 
 /// Why a learner of ranks cannot begin.
 #[derive(Debug, Error)]
@@ -29,6 +31,11 @@ pub enum StartError {
     Load(#[from] LoadError),
     #[error(transparent)]
     Ranks(#[from] RankError),
+    #[error(
+        "a layer has {experts} experts, which {ranks} trainer ranks cannot own in equal numbers"
+    )]
+    #[expect(missing_docs, reason = "the message names the fields")]
+    IndivisibleExperts { experts: i64, ranks: usize },
 }
 
 impl From<TchError> for StartError {
@@ -47,13 +54,17 @@ impl Learner {
     ) -> Result<Self, StartError> {
         assert_eq!(options.activations, Activations::Recompute, "weights come back with them");
         let _guard = tch::no_grad_guard();
+        if options.experts == ExpertWeights::Owned {
+            can_be_owned(&unloaded, data.size())?;
+        }
         let is_trained = unloaded.adapter.is_none();
         let base_kind = computed_in(&options);
         // Masters are as exact as what is read; a frozen base is in the kind it computes in.
         let read_kind = if is_trained { Kind::Float } else { base_kind };
         let (layout, device) = (unloaded.layout.clone(), unloaded.device);
-        let rows: Vec<Row> =
-            units(&layout).into_iter().map(|range| Row::new(&layout, range, data.size())).collect();
+        let rows = |range| rows_of(&layout, range, data.size(), options.experts);
+        let by_unit: Vec<Vec<Row>> = units(&layout).into_iter().map(rows).collect();
+        let rows = by_unit.concat();
         let (mut masters, mut parts) = (Vec::new(), Vec::new());
         let mut reading = Reading::of(unloaded, read_kind);
         for row in &rows {
@@ -76,7 +87,7 @@ impl Learner {
         let UnloadedModel { config, folder, adapter, .. } = reading.end(data.rank())?;
         let mut model = Model::over(config, away(&layout, base_kind, device)?, folder)?;
         let shard = match adapter {
-            None => Shard { data, rows: rows.clone(), whole: None },
+            None => Shard { data, rows, whole: None },
             Some(adapter) => {
                 let adapted = model.adapted(adapter)?;
                 let shared = Shared::of_adapter(&adapted, &data)?;
@@ -88,7 +99,7 @@ impl Learner {
         };
         let parameters = model.parameters.iter().map(Tensor::shallow_clone).collect();
         let home = Home { parameters, parts };
-        let units = Units::new(&model.config, rows, home, is_trained);
+        let units = Units::new(&model.config, by_unit, home, is_trained);
         Ok(Self::over(model, masters, (Some(shard), Some(units)), options)?)
     }
 
@@ -127,7 +138,7 @@ impl Learner {
         batch: &TrainingBatch,
     ) -> Result<TokenScores, RankError> {
         let scored = self.try_score_reference(reference, batch);
-        self.see_through(scored)
+        self.see_through_with(Some(reference), scored)
     }
 
     fn try_score_reference(
@@ -152,26 +163,86 @@ impl Learner {
     }
 
     /// Takes part in what is left of these passes of a step, without a batch: the other ranks have more of
-    /// them, or this one has failed in one.
-    pub fn keep_pace(&mut self, passes: &[PassKind]) -> Result<(), RankError> {
-        let Self { units: Some(units), shard: Some(shard), grads, .. } = self else {
+    /// them, or this one has failed in one. `reference` is what [`Learner::freeze`] made. Where this rank has
+    /// ended its group there is nothing left to take part in.
+    pub fn keep_pace(
+        &mut self,
+        reference: Option<&Model>,
+        passes: &[PassKind],
+    ) -> Result<(), RankError> {
+        let Err(error) = self.try_keep_pace(reference, passes) else { return Ok(()) };
+        let Self { units: Some(units), shard: Some(shard), .. } = self else { return Err(error) };
+        if !units.has_owned() {
+            return Err(error);
+        }
+        // Nobody can do what was this rank's to do.
+        units.cut_short(&shard.data)?;
+        Err(between(error, &shard.data))
+    }
+
+    fn try_keep_pace(
+        &mut self,
+        reference: Option<&Model>,
+        passes: &[PassKind],
+    ) -> Result<(), RankError> {
+        let Self { model, units: Some(units), shard: Some(shard), grads, .. } = self else {
             return Ok(());
         };
         let data = &shard.data;
-        units.drain(data, grads)?;
+        if data.record().is_aborted() {
+            return Ok(());
+        }
+        let network = |kind| -> &Network {
+            match kind {
+                PassKind::Reference => &reference.expect("it is kept pace with").network,
+                PassKind::Training | PassKind::Reading => &model.network,
+            }
+        };
+        if let Some(pass) = &units.pass {
+            units.drain(network(pass.kind), data, grads)?;
+        }
         for &kind in passes.iter().skip(units.begun) {
             units.begin(kind, data)?;
-            units.drain(data, grads)?;
+            units.drain(network(kind), data, grads)?;
         }
-        Ok(())
+        // An adapter's, of experts that computed for others.
+        Ok(self.collect_gradients()?)
     }
 
     /// An error of this rank's own leaves the others with a pass to end: it is ended here too.
     pub(crate) fn see_through<T>(&mut self, outcome: Result<T, RankError>) -> Result<T, RankError> {
-        if matches!(outcome, Err(RankError::Torch(_))) {
-            self.keep_pace(&[])?;
+        self.see_through_with(None, outcome)
+    }
+
+    fn see_through_with<T>(
+        &mut self,
+        reference: Option<&Model>,
+        outcome: Result<T, RankError>,
+    ) -> Result<T, RankError> {
+        let Err(error) = outcome else { return outcome };
+        let Self { units: Some(units), shard: Some(shard), .. } = self else { return Err(error) };
+        if !units.has_owned() {
+            if matches!(error, RankError::Torch(_)) {
+                self.keep_pace(reference, &[])?;
+            }
+            return Err(error);
         }
-        outcome
+        let error = between(error, &shard.data);
+        if units.can_be_seen_through(&shard.data) {
+            // Where that fails, too, it has ended the group; the first failure is the one to tell.
+            let _ = self.keep_pace(reference, &[]);
+        } else {
+            units.cut_short(&shard.data)?;
+        }
+        Err(error)
+    }
+
+    /// Whether the ranks can still tell each other why a pass was not made: one of them has ended it, and
+    /// nobody was silent.
+    pub fn can_hear_why(&self) -> bool {
+        let (Some(units), Some(shard)) = (&self.units, &self.shard) else { return false };
+        let is_late = matches!(shard.data.record().failure(), Some(CollectiveError::Late { .. }));
+        units.has_owned() && !is_late
     }
 
     /// Shows all weights, an adapter in them, in the kind the network computes in: a unit at a time, in
@@ -226,6 +297,13 @@ impl Learner {
         let gradients: usize = self.grads.iter().flatten().map(bytes).sum();
         Some((optimizer + weights + gradients, units.most_whole()))
     }
+}
+
+/// Refuses experts that so many ranks cannot own.
+fn can_be_owned(unloaded: &UnloadedModel, ranks: usize) -> Result<(), StartError> {
+    let mut counts = unloaded.config.expert_counts();
+    let indivisible = counts.find(|experts| experts % ranks as i64 != 0);
+    indivisible.map_or(Ok(()), |experts| Err(StartError::IndivisibleExperts { experts, ranks }))
 }
 
 /// What a pass needs of a learner beside its model, for a borrow of its own.

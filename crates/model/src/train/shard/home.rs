@@ -1,13 +1,14 @@
 //! Where a model's weights live while no pass computes with them, and how a unit of them comes and goes.
 //!
 //! A parameter whose weights are away is one NaN in the parameter's shape: whoever uses it is found out.
+//! Experts that stay with their owner come as the rank's own alone, and need no gathering.
 
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::Row;
 use crate::layout::Parameter;
 
-/// A model's parameters, and the own part of each unit's weights.
+/// A model's parameters, and the own part of each row's weights.
 #[derive(Debug)]
 pub(super) struct Home {
     /// The very tensors that the network holds.
@@ -34,10 +35,16 @@ impl Home {
         Ok(())
     }
 
+    /// Puts the own experts of a row, the `place`th, where the network reads them.
+    pub(super) fn bring_own(&self, row: &Row, place: usize) -> Result<(), TchError> {
+        let own = self.parts[place].f_view(&row.own_experts()[..])?.f_detach()?;
+        self.parameters[row.parameters().start].shallow_clone().f_set_data(&own)
+    }
+
     pub(super) fn send_away(&self, row: &Row) -> Result<(), TchError> {
-        for parameter in &self.parameters[row.parameters()] {
+        for (parameter, shape) in self.parameters[row.parameters()].iter().zip(row.shapes()) {
             let nothing = Tensor::f_full([1], f64::NAN, (parameter.kind(), parameter.device()))?;
-            let nothing = nothing.f_expand(parameter.size(), false)?;
+            let nothing = nothing.f_expand(&shape[..], false)?;
             parameter.shallow_clone().f_set_data(&nothing)?;
         }
         Ok(())

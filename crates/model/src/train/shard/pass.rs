@@ -38,7 +38,7 @@ impl<'a> Residing<'a> {
         units.send_away(unit)?;
         let Some(HeadGradient { row, grad_vd }) = gradient else { return Ok(()) };
         drop(grad_vd);
-        units.scatter(unit, row, data, self.grads)
+        units.scatter(unit, vec![row], data, self.grads)
     }
 
     /// Ends the pass.
@@ -57,8 +57,14 @@ impl Residence for Residing<'_> {
         units.bring(unit, data)
     }
 
+    fn owners(&self) -> Option<&ProcessGroup> {
+        let (units, data) = self.units.as_ref()?;
+        units.has_owned().then_some(*data)
+    }
+
     fn leave(&mut self, part: Part) -> Result<(), RankError> {
         let Some((units, data)) = &mut self.units else { return Ok(()) };
+        units.served(units.unit(part));
         let is_backward = self.direction == Direction::Backward;
         if is_backward && units.is_trained() {
             return units.hand_over(part, data, self.grads);

@@ -5,6 +5,7 @@ use std::ops::Range;
 use tch::{TchError, Tensor};
 
 use crate::layout::Parameter;
+use crate::train::learner::ExpertWeights;
 
 /// One stretch of a parameter inside a stretch of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +32,31 @@ pub(crate) struct Row {
     /// Numbers in each rank's part.
     pub(crate) part: i64,
     size: i64,
+    /// Whether its parts are whole experts that are computed with where they are.
+    pub(crate) is_owned: bool,
+}
+
+/// The rows of a unit: one, or where experts stay with their owners one for each of their tensors and one
+/// for each stretch of others.
+pub(crate) fn rows_of(
+    layout: &[Parameter],
+    unit: Range<usize>,
+    size: usize,
+    experts: ExpertWeights,
+) -> Vec<Row> {
+    let (mut rows, mut start) = (Vec::new(), unit.start);
+    let are_owned = experts == ExpertWeights::Owned;
+    for index in unit.clone().filter(|index| are_owned && layout[*index].is_of_experts()) {
+        if start < index {
+            rows.push(Row::new(layout, start..index, size));
+        }
+        rows.push(Row { is_owned: true, ..Row::new(layout, index..index + 1, size) });
+        start = index + 1;
+    }
+    if start < unit.end {
+        rows.push(Row::new(layout, start..unit.end, size));
+    }
+    rows
 }
 
 impl Row {
@@ -45,12 +71,26 @@ impl Row {
             starts.push(starts[starts.len() - 1] + shape.iter().product::<i64>());
         }
         let (total, size) = (starts[starts.len() - 1], size as i64);
-        Self { first, place, starts, shapes, part: (total + size - 1) / size, size }
+        let part = (total + size - 1) / size;
+        Self { first, place, starts, shapes, part, size, is_owned: false }
     }
 
     /// Places of its parameters in the layout.
     pub(crate) fn parameters(&self) -> Range<usize> {
         self.first..self.first + self.shapes.len()
+    }
+
+    /// Shapes of its parameters.
+    pub(crate) fn shapes(&self) -> &[Vec<i64>] {
+        &self.shapes
+    }
+
+    /// The shape of the experts that are a rank's own.
+    pub(crate) fn own_experts(&self) -> Vec<i64> {
+        assert!(self.is_owned && self.shapes[0][0] % self.size == 0, "whole experts");
+        let mut shape = self.shapes[0].clone();
+        shape[0] /= self.size;
+        shape
     }
 
     /// Numbers with the padding.
@@ -139,5 +179,24 @@ mod tests {
             let is_whole = seen[first..].iter().flatten().all(|seen| *seen);
             assert!(is_whole, "{size} ranks own everything");
         }
+    }
+
+    #[test]
+    fn tensors_of_experts_that_are_owned_have_rows_of_their_own() {
+        let mut table = layout(&[2, 8, 4, 3]);
+        for (index, which) in [(1, "gate_up"), (2, "down")] {
+            table[index].name = format!("layers.0.experts_{which}");
+            table[index].shape = vec![4, table[index].shape[0] / 4];
+        }
+        let ranges = |experts| {
+            let rows = rows_of(&table, 0..4, 2, experts);
+            rows.iter().map(|row| (row.parameters(), row.is_owned)).collect::<Vec<_>>()
+        };
+        assert_eq!(ranges(ExpertWeights::Gathered), [(0..4, false)]);
+        let owned = [(0..1, false), (1..2, true), (2..3, true), (3..4, false)];
+        assert_eq!(ranges(ExpertWeights::Owned), owned);
+        let rows = rows_of(&table, 0..4, 2, ExpertWeights::Owned);
+        assert_eq!(rows[1].own_experts(), [2, 2], "two experts of two numbers");
+        assert_eq!(rows[3].place_of(0), 14, "places are those of the layout");
     }
 }

@@ -9,18 +9,21 @@
 //! gather  E  | 0      | 1       | N       | H    | 1    | 0                   |                     |
 //! scatter                                          H, N                        | 1                   | 0, E
 //! ```
-//! All ranks do the same operations in the same order. It is written down when a pass begins, so a rank
-//! without a batch of its own, or one whose own work has failed, does the rest of them all the same:
-//! nobody waits for it in vain.
+//! All ranks do the same operations in the same order (`order.rs`), so a rank without a batch of its own,
+//! or one whose own work has failed, does the rest of them all the same: nobody waits for it in vain.
+//!
+//! Not here: experts that stay with their owners (`owned.rs`).
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use tch::{Kind, TchError, Tensor};
 
 use super::Row;
 use super::home::Home;
+use super::order::{Operation, Sequence};
 use crate::config::ModelConfig;
-use crate::network::Part;
+use crate::network::{Network, Part};
 use crate::train::ranks::RankError;
 use scalerl_torch::collective::{ProcessGroup, Underway};
 use scalerl_torch::shim;
@@ -36,29 +39,32 @@ pub enum PassKind {
     Reading,
 }
 
-/// One operation of a pass on a unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Operation {
-    Gather(usize),
-    Scatter(usize),
-}
-
 /// A pass under way.
 #[derive(Debug)]
-struct Pass {
-    kind: PassKind,
+pub(super) struct Pass {
+    pub(super) kind: PassKind,
     /// What has not been started yet.
-    left: VecDeque<Operation>,
-    /// The unit that is being gathered, and its row.
-    coming: Option<(usize, Tensor, Underway)>,
-    /// The unit whose gradients leave, their row, and the own part of everybody's.
-    leaving: Option<Leaving>,
+    pub(super) left: VecDeque<Operation>,
+    /// The unit that is being gathered, and its rows.
+    coming: Option<(usize, Vec<Coming>)>,
+    /// The rows whose gradients leave.
+    leaving: Vec<Leaving>,
+    /// Exchanges that were begun before the unit that computes.
+    pub(super) exchanges: usize,
 }
 
 #[derive(Debug)]
+struct Coming {
+    row: usize,
+    whole: Tensor,
+    underway: Underway,
+}
+
+/// A row of gradients, and the own part of everybody's.
+#[derive(Debug)]
 struct Leaving {
-    unit: usize,
-    row: Tensor,
+    row: usize,
+    whole: Tensor,
     part: Tensor,
     underway: Underway,
 }
@@ -66,14 +72,13 @@ struct Leaving {
 /// A model's weights in parts.
 #[derive(Debug)]
 pub(crate) struct Units {
-    rows: Vec<Row>,
-    layers: usize,
-    is_head_tied: bool,
-    /// Whether weights have gradients: not those of a frozen base.
-    is_trained: bool,
+    pub(super) rows: Vec<Row>,
+    /// Which rows are each unit's.
+    places: Vec<Range<usize>>,
+    sequence: Sequence,
     pub(super) policy: Home,
     pub(super) reference: Option<Home>,
-    pass: Option<Pass>,
+    pub(super) pass: Option<Pass>,
     /// Passes of this step that were begun, those of reading left out.
     pub(super) begun: usize,
     /// Bytes of units at the moment, weights and gradients, and the most so far.
@@ -84,18 +89,32 @@ pub(crate) struct Units {
 }
 
 impl Units {
+    /// Takes the rows of each unit.
     pub(super) fn new(
         config: &ModelConfig,
-        rows: Vec<Row>,
+        by_unit: Vec<Vec<Row>>,
         policy: Home,
         is_trained: bool,
     ) -> Self {
-        assert_eq!(rows.len(), policy.parts.len(), "one part a unit");
+        let layers = config.layers.len();
+        let sequence = Sequence {
+            layers,
+            norm: 1 + layers,
+            head: if config.is_head_tied { 0 } else { 2 + layers },
+            serves: by_unit.iter().map(|rows| rows.iter().any(|row| row.is_owned)).collect(),
+            is_trained,
+        };
+        let mut places = Vec::new();
+        for rows in &by_unit {
+            let start = places.last().map_or(0, |before: &Range<usize>| before.end);
+            places.push(start..start + rows.len());
+        }
+        let rows: Vec<Row> = by_unit.into_iter().flatten().collect();
+        assert_eq!(rows.len(), policy.parts.len(), "one part a row");
         Self {
             rows,
-            layers: config.layers.len(),
-            is_head_tied: config.is_head_tied,
-            is_trained,
+            places,
+            sequence,
             policy,
             reference: None,
             pass: None,
@@ -108,7 +127,12 @@ impl Units {
 
     /// Whether gradients leave unit by unit.
     pub(crate) fn is_trained(&self) -> bool {
-        self.is_trained
+        self.sequence.is_trained
+    }
+
+    /// Whether experts stay with their owners.
+    pub(crate) fn has_owned(&self) -> bool {
+        self.sequence.serves.iter().any(|serves| *serves)
     }
 
     /// The most bytes that units took at once.
@@ -129,45 +153,28 @@ impl Units {
         match part {
             Part::Embedding => 0,
             Part::Layer(index) => 1 + index,
-            Part::Norm => 1 + self.layers,
-            Part::Head if self.is_head_tied => 0,
-            Part::Head => 2 + self.layers,
+            Part::Norm => self.sequence.norm,
+            Part::Head => self.sequence.head,
         }
     }
 
-    /// What every rank does in a pass, in the order in which it is started.
-    fn order(&self, kind: PassKind) -> VecDeque<Operation> {
-        use Operation::{Gather, Scatter};
-        if kind == PassKind::Reading {
-            return (0..self.rows.len()).map(Gather).collect();
-        }
-        let [norm, head] = [Part::Norm, Part::Head].map(|part| self.unit(part));
-        let layers = 1..=self.layers;
-        let mut order: VecDeque<Operation> =
-            (0..=self.layers).chain([norm, head]).map(Gather).collect();
-        if kind == PassKind::Reference {
-            return order;
-        }
-        let scatter = |order: &mut VecDeque<Operation>, unit| {
-            if self.is_trained {
-                order.push_back(Scatter(unit));
-            }
-        };
-        // The last layer comes back while the head computes.
-        order.push_back(Gather(self.layers));
-        scatter(&mut order, head);
-        scatter(&mut order, norm);
-        for layer in layers.rev() {
-            if layer > 1 {
-                order.push_back(Gather(layer - 1));
-            }
-            scatter(&mut order, layer);
-        }
-        scatter(&mut order, 0);
-        order
+    /// The rows of a unit that the ranks gather in a pass of this kind.
+    fn gathered(&self, kind: PassKind, unit: usize) -> Vec<usize> {
+        let is_gathered = |row: &usize| kind == PassKind::Reading || !self.rows[*row].is_owned;
+        self.places[unit].clone().filter(is_gathered).collect()
     }
 
-    fn home(&self, kind: PassKind) -> &Home {
+    /// The rows of a unit whose experts stay with their owners.
+    pub(super) fn owned(&self, unit: usize) -> Vec<usize> {
+        self.places[unit].clone().filter(|row| self.rows[*row].is_owned).collect()
+    }
+
+    /// Numbers of these rows.
+    fn numbers(&self, rows: &[usize]) -> i64 {
+        rows.iter().map(|row| self.rows[*row].whole()).sum()
+    }
+
+    pub(super) fn home(&self, kind: PassKind) -> &Home {
         match kind {
             PassKind::Reference => self.reference.as_ref().expect("a reference was made"),
             PassKind::Training | PassKind::Reading => &self.policy,
@@ -175,7 +182,7 @@ impl Units {
     }
 
     /// So many numbers more, or fewer.
-    fn count(&mut self, numbers: i64, kind: Kind) {
+    pub(super) fn count(&mut self, numbers: i64, kind: Kind) {
         let now = self.whole.0 + numbers * kind.elt_size_in_bytes() as i64;
         self.whole = (now, self.whole.1.max(now));
     }
@@ -192,16 +199,16 @@ impl Units {
         Tensor::f_empty([numbers], (kind, self.policy.parts[0].device()))
     }
 
-    /// What a unit's weights are gathered in.
-    fn kind_of(&self, unit: usize) -> Kind {
-        self.policy.parts[unit].kind()
+    /// What weights are gathered in.
+    pub(super) fn kind(&self) -> Kind {
+        self.policy.parts[0].kind()
     }
 
     /// Begins a pass: its first unit is on its way.
     pub(super) fn begin(&mut self, kind: PassKind, data: &ProcessGroup) -> Result<(), RankError> {
         assert!(self.pass.is_none(), "one pass at a time");
-        let left = self.order(kind);
-        self.pass = Some(Pass { kind, left, coming: None, leaving: None });
+        let (left, exchanges) = (self.sequence.of(kind), data.record().exchanges());
+        self.pass = Some(Pass { kind, left, coming: None, leaving: Vec::new(), exchanges });
         self.begun += usize::from(kind != PassKind::Reading);
         self.start_gather(data)
     }
@@ -210,76 +217,104 @@ impl Units {
     fn start_gather(&mut self, data: &ProcessGroup) -> Result<(), RankError> {
         let pass = self.pass.as_ref().expect("a pass is under way");
         let Some(&Operation::Gather(unit)) = pass.left.front() else { return Ok(()) };
-        let part = &self.home(pass.kind).parts[unit];
-        let whole = self.room(self.rows[unit].whole(), part.kind())?;
-        let underway = data.start_all_gather(&whole, part)?;
+        let (kind, rows) = (pass.kind, self.gathered(pass.kind, unit));
+        // All memory first: an error before the start leaves the operation to do.
+        let room = |row: &usize| self.room(self.rows[*row].whole(), self.kind());
+        let wholes = rows.iter().map(room).collect::<Result<Vec<_>, _>>()?;
+        let mut coming = Vec::new();
+        for (&row, whole) in rows.iter().zip(wholes) {
+            let underway = data.start_all_gather(&whole, &self.home(kind).parts[row])?;
+            coming.push(Coming { row, whole, underway });
+        }
         let pass = self.pass.as_mut().expect("a pass is under way");
         pass.left.pop_front();
-        pass.coming = Some((unit, whole, underway));
-        self.count(self.rows[unit].whole(), self.kind_of(unit));
+        pass.coming = Some((unit, coming));
+        self.count(self.numbers(&rows), self.kind());
         Ok(())
     }
 
     /// Waits for a unit, and has the next one follow.
-    fn arrive(&mut self, data: &ProcessGroup) -> Result<(usize, Tensor), RankError> {
+    fn arrive(&mut self, data: &ProcessGroup) -> Result<(usize, Vec<(usize, Tensor)>), RankError> {
         let pass = self.pass.as_mut().expect("a pass is under way");
-        let (unit, whole, underway) = pass.coming.take().expect("a unit is on its way");
-        data.finish(underway)?;
+        pass.exchanges = data.record().exchanges();
+        let (unit, coming) = pass.coming.take().expect("a unit is on its way");
+        let mut arrived = Vec::new();
+        for Coming { row, whole, underway } in coming {
+            data.finish(underway)?;
+            arrived.push((row, whole));
+        }
         self.start_gather(data)?;
-        Ok((unit, whole))
+        Ok((unit, arrived))
     }
 
     /// Brings a unit's weights to where the network reads them.
     pub(super) fn bring(&mut self, wanted: usize, data: &ProcessGroup) -> Result<(), RankError> {
-        let (unit, whole) = self.arrive(data)?;
+        let (unit, arrived) = self.arrive(data)?;
         assert_eq!(unit, wanted, "units come in the order of the pass");
         let kind = self.pass.as_ref().expect("a pass is under way").kind;
-        Ok(self.home(kind).bring(&self.rows[unit], &whole)?)
+        let home = self.home(kind);
+        arrived.iter().try_for_each(|(row, whole)| home.bring(&self.rows[*row], whole))?;
+        if kind != PassKind::Reading {
+            self.bring_own(unit)?;
+        }
+        Ok(())
     }
 
     /// Lets go of a unit's weights.
     pub(super) fn send_away(&mut self, unit: usize) -> Result<(), TchError> {
         let kind = self.pass.as_ref().expect("a pass is under way").kind;
-        self.home(kind).send_away(&self.rows[unit])?;
-        self.count(-self.rows[unit].whole(), self.kind_of(unit));
+        let home = self.home(kind);
+        self.rows[self.places[unit].clone()].iter().try_for_each(|row| home.send_away(row))?;
+        self.count(-self.numbers(&self.gathered(kind, unit)), self.kind());
         Ok(())
     }
 
-    /// A row for a unit's gradients, at zero.
-    fn gradient_row(&mut self, unit: usize) -> Result<Tensor, TchError> {
-        let row = self.room(self.rows[unit].whole(), Kind::Float)?.f_zero_()?;
-        self.count(self.rows[unit].whole(), Kind::Float);
-        Ok(row)
+    /// A row for gradients, at zero.
+    fn gradient_row(&mut self, row: usize) -> Result<Tensor, TchError> {
+        let whole = self.room(self.rows[row].whole(), Kind::Float)?.f_zero_()?;
+        self.count(self.rows[row].whole(), Kind::Float);
+        Ok(whole)
+    }
+
+    /// Rows for the gradients of a unit that leave, at zero.
+    fn gradient_rows(&mut self, unit: usize) -> Result<Vec<(usize, Tensor)>, TchError> {
+        let rows = self.gathered(PassKind::Training, unit);
+        rows.into_iter().map(|row| Ok((row, self.gradient_row(row)?))).collect()
     }
 
     /// Room for the head's gradient; `None` where it is frozen.
     pub(crate) fn head_gradient(&mut self) -> Result<Option<HeadGradient>, TchError> {
-        if !self.is_trained {
+        if !self.is_trained() {
             return Ok(None);
         }
-        let unit = self.unit(Part::Head);
-        let row = self.gradient_row(unit)?;
-        let grad_vd = self.rows[unit].views(&row)?.swap_remove(0);
-        Ok(Some(HeadGradient { row, grad_vd }))
+        let place = self.places[self.sequence.head].start;
+        let row = self.gradient_row(place)?;
+        let grad_vd = self.rows[place].views(&row)?.swap_remove(0);
+        Ok(Some(HeadGradient { row: (place, row), grad_vd }))
     }
 
     /// Sends a unit's gradients to the ranks that own them, once those before have arrived.
     pub(super) fn scatter(
         &mut self,
         unit: usize,
-        row: Tensor,
+        rows: Vec<(usize, Tensor)>,
         data: &ProcessGroup,
         grads: &mut [Option<Tensor>],
     ) -> Result<(), RankError> {
         self.settle(data, grads)?;
         // An error before the start leaves the operation to do: for `drain`.
-        let part = self.room(self.rows[unit].part, Kind::Float)?;
+        let room = |(row, _): &(usize, Tensor)| self.room(self.rows[*row].part, Kind::Float);
+        let parts = rows.iter().map(room).collect::<Result<Vec<_>, _>>()?;
         let pass = self.pass.as_mut().expect("a pass is under way");
         assert_eq!(pass.left.front(), Some(&Operation::Scatter(unit)), "in the pass's order");
-        let underway = data.start_reduce_scatter(&part, &row)?;
+        let mut numbers = 0;
+        for ((row, whole), part) in rows.into_iter().zip(parts) {
+            let underway = data.start_reduce_scatter(&part, &whole)?;
+            numbers += self.rows[row].part;
+            pass.leaving.push(Leaving { row, whole, part, underway });
+        }
         pass.left.pop_front();
-        pass.leaving = Some(Leaving { unit, row, part, underway });
-        self.count(self.rows[unit].part, Kind::Float);
+        self.count(numbers, Kind::Float);
         Ok(())
     }
 
@@ -290,14 +325,13 @@ impl Units {
         grads: &mut [Option<Tensor>],
     ) -> Result<(), RankError> {
         let pass = self.pass.as_mut().expect("a pass is under way");
-        let Some(Leaving { unit, row, part, underway }) = pass.leaving.take() else {
-            return Ok(());
-        };
-        data.finish(underway)?;
-        drop(row);
-        let sum = grads[unit].as_mut().expect("sums begin at zero");
-        let _ = sum.f_add_(&part)?;
-        self.count(-self.rows[unit].whole() - self.rows[unit].part, Kind::Float);
+        for Leaving { row, whole, part, underway } in std::mem::take(&mut pass.leaving) {
+            data.finish(underway)?;
+            drop(whole);
+            let sum = grads[row].as_mut().expect("sums begin at zero");
+            let _ = sum.f_add_(&part)?;
+            self.count(-self.rows[row].whole() - self.rows[row].part, Kind::Float);
+        }
         Ok(())
     }
 
@@ -310,30 +344,34 @@ impl Units {
         grads: &mut [Option<Tensor>],
     ) -> Result<(), RankError> {
         let unit = self.unit(part);
-        let (numbers, kind) = (self.rows[unit].whole(), self.kind_of(unit));
+        let gathered = self.gathered(PassKind::Training, unit);
+        let (numbers, kind) = (self.numbers(&gathered), self.kind());
         // What the backward pass left with the parameters.
         self.count(numbers, kind);
         self.settle(data, grads)?;
+        self.keep_own(unit, grads)?;
         // The embedding's weights were not asked for on the way back.
         if part != Part::Embedding {
             self.send_away(unit)?;
         }
-        let row = self.take_gradients(unit)?;
+        let rows = self.take_gradients(unit)?;
         self.count(-numbers, kind);
-        self.scatter(unit, row, data, grads)
+        self.scatter(unit, rows, data, grads)
     }
 
-    /// The gradients that a unit's parameters have, as a row; they are taken from them.
-    fn take_gradients(&mut self, unit: usize) -> Result<Tensor, TchError> {
-        let row = self.gradient_row(unit)?;
-        let views = self.rows[unit].views(&row)?;
-        let parameters = &self.policy.parameters[self.rows[unit].parameters()];
-        for (parameter, mut view) in parameters.iter().zip(views) {
-            if let Some(grad) = shim::take_grad(parameter)? {
-                view.f_copy_(&grad)?;
+    /// The gradients that leave, of what a unit's parameters have, as rows; they are taken from them.
+    fn take_gradients(&mut self, unit: usize) -> Result<Vec<(usize, Tensor)>, TchError> {
+        let rows = self.gradient_rows(unit)?;
+        for (row, whole) in &rows {
+            let views = self.rows[*row].views(whole)?;
+            let parameters = &self.policy.parameters[self.rows[*row].parameters()];
+            for (parameter, mut view) in parameters.iter().zip(views) {
+                if let Some(grad) = shim::take_grad(parameter)? {
+                    view.f_copy_(&grad)?;
+                }
             }
         }
-        Ok(row)
+        Ok(rows)
     }
 
     /// Ends a pass that was seen through.
@@ -348,16 +386,18 @@ impl Units {
         Ok(self.empty(pass.kind)?)
     }
 
-    fn empty(&mut self, kind: PassKind) -> Result<(), TchError> {
+    pub(super) fn empty(&mut self, kind: PassKind) -> Result<(), TchError> {
         let home = self.home(kind);
         self.rows.iter().try_for_each(|row| home.send_away(row))?;
         self.whole.0 = 0;
         Ok(())
     }
 
-    /// Does what is left of the pass under way, without computing: the other ranks count on it.
+    /// Does what is left of the pass under way, which is `network`'s, without a batch: the other ranks count
+    /// on it.
     pub(super) fn drain(
         &mut self,
+        network: &Network,
         data: &ProcessGroup,
         grads: &mut [Option<Tensor>],
     ) -> Result<(), RankError> {
@@ -367,15 +407,19 @@ impl Units {
         self.empty(kind)?;
         while let Some(pass) = &self.pass {
             if pass.coming.is_some() {
-                let (unit, whole) = self.arrive(data)?;
-                self.count(-(whole.numel() as i64), self.kind_of(unit));
+                let (_, arrived) = self.arrive(data)?;
+                let numbers: i64 = arrived.iter().map(|(_, whole)| whole.numel() as i64).sum();
+                self.count(-numbers, self.kind());
                 continue;
             }
             match pass.left.front() {
                 Some(Operation::Gather(_)) => self.start_gather(data)?,
                 Some(&Operation::Scatter(unit)) => {
-                    let nothing = self.gradient_row(unit)?;
+                    let nothing = self.gradient_rows(unit)?;
                     self.scatter(unit, nothing, data, grads)?;
+                }
+                Some(&(Operation::Serve(unit) | Operation::ServeBack(unit))) => {
+                    self.serve(unit, network, data, grads)?;
                 }
                 None => self.end(data, grads)?,
             }
@@ -395,7 +439,8 @@ impl Units {
 
 /// Where the head's gradient is added up.
 pub(crate) struct HeadGradient {
-    pub(super) row: Tensor,
+    /// With its place among the rows.
+    pub(super) row: (usize, Tensor),
     /// [v, d] of the row.
     pub(crate) grad_vd: Tensor,
 }
@@ -405,46 +450,33 @@ mod tests {
     use super::*;
     use crate::bench::Shape;
     use crate::layout::{layout, units as units_of};
-
-    fn units(is_head_tied: bool, is_trained: bool) -> Units {
-        let shape =
-            Shape { layers: 3, width: 8, heads: 2, kv_heads: 1, feed_forward: 16, vocabulary: 32 };
-        let mut config = shape.config().unwrap();
-        config.is_head_tied = is_head_tied;
-        let table = layout(&config);
-        let rows: Vec<Row> =
-            units_of(&table).into_iter().map(|range| Row::new(&table, range, 2)).collect();
-        let parts = rows.iter().map(|_| Tensor::from(0.0_f32)).collect();
-        let home = Home { parameters: Vec::new(), parts };
-        Units::new(&config, rows, home, is_trained)
-    }
+    use crate::train::learner::ExpertWeights;
+    use crate::train::shard::row::rows_of;
 
     #[test]
     fn units_are_the_embedding_each_layer_the_norm_and_the_head() {
-        assert_eq!(units(false, true).rows.len(), 1 + 3 + 2);
-        assert_eq!(units(true, true).rows.len(), 1 + 3 + 1, "a tied head is the embedding");
-    }
-
-    /// Every unit is asked for while the one before it computes, and a scatter is never before its
-    /// gather.
-    #[test]
-    fn a_pass_gathers_one_unit_ahead_and_scatters_what_it_has_used() {
-        use Operation::{Gather, Scatter};
-        let (norm, head) = (4, 5);
-        let expected = [
-            [Gather(0), Gather(1), Gather(2), Gather(3), Gather(norm), Gather(head)].as_slice(),
-            // Starts as the head begins; each next one before the scatter of the one that computes.
-            &[Gather(3), Scatter(head), Scatter(norm)],
-            &[Gather(2), Scatter(3), Gather(1), Scatter(2), Scatter(1), Scatter(0)],
-        ]
-        .concat();
-        assert_eq!(units(false, true).order(PassKind::Training), expected);
-        let frozen = units(false, false).order(PassKind::Training);
-        let gathers = expected.iter().filter(|operation| matches!(operation, Gather(_)));
-        assert!(frozen.iter().eq(gathers), "a frozen base has no gradients");
-        assert_eq!(units(false, true).order(PassKind::Reference), &expected[..6]);
-        let tied = units(true, true).order(PassKind::Training);
-        let of_embedding = tied.iter().filter(|operation| **operation == Scatter(0)).count();
-        assert_eq!(of_embedding, 2, "once as the head and once as the embedding");
+        let units = |is_head_tied: bool| {
+            let shape = Shape {
+                layers: 3,
+                width: 8,
+                heads: 2,
+                kv_heads: 1,
+                feed_forward: 16,
+                vocabulary: 32,
+            };
+            let mut config = shape.config().unwrap();
+            config.is_head_tied = is_head_tied;
+            let table = layout(&config);
+            let rows = |range| rows_of(&table, range, 2, ExpertWeights::Gathered);
+            let rows: Vec<_> = units_of(&table).into_iter().map(rows).collect();
+            let parts = rows.iter().map(|_| Tensor::from(0.0_f32)).collect();
+            Units::new(&config, rows, Home { parameters: Vec::new(), parts }, true)
+        };
+        let apart = units(false);
+        assert_eq!(apart.rows.len(), 1 + 3 + 2);
+        assert_eq!((apart.unit(Part::Norm), apart.unit(Part::Head)), (4, 5));
+        let tied = units(true);
+        assert_eq!(tied.rows.len(), 1 + 3 + 1, "a tied head is the embedding");
+        assert_eq!((tied.unit(Part::Norm), tied.unit(Part::Head)), (4, 0));
     }
 }

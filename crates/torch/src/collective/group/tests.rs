@@ -133,3 +133,92 @@ fn a_group_whose_other_half_never_comes_is_an_error_in_time() {
     assert!(matches!(error, CollectiveError::Late { .. }), "{error}");
     assert!(error.to_string().contains("within 0.5 s"), "{error}");
 }
+
+/// How many rows rank `from` has for rank `to` in a round: none, a few, or everything for one of them.
+fn rows_between(round: usize, from: usize, to: usize) -> i64 {
+    match round {
+        0 => 0,
+        1 => i64::from(to == 1) * 5,
+        _ => ((from * 31 + to * 17 + round * 7) % 4) as i64,
+    }
+}
+
+#[test]
+fn an_exchange_loses_nothing_and_its_gradients_are_those_of_what_was_sent() {
+    for size in 1..=4 {
+        let rounds = 6;
+        let everybody = ranks(size, |group| {
+            let (rank, size) = (group.rank(), group.size());
+            let mut said = Vec::new();
+            for round in 0..6 {
+                let between = |from: usize, to: usize| rows_between(round, from, to);
+                let sent: Vec<i64> = (0..size).map(|to| between(rank, to)).collect();
+                let received: Vec<i64> = (0..size).map(|from| between(from, rank)).collect();
+                // A row says whose it is and for whom, and where it stood.
+                let number = |to: usize, place: i64| (100 * rank + 10 * to) as f32 + place as f32;
+                let own: Vec<f32> = (0..size)
+                    .flat_map(|to| (0..between(rank, to)).map(move |place| number(to, place)))
+                    .collect();
+                let rows = Tensor::from_slice(&own).unsqueeze(1)
+                    * Tensor::ones([1, 3], tch::kind::FLOAT_CPU);
+                let rows = rows.set_requires_grad(true);
+                let parcels = Parcels { sent, received };
+                let there = group.exchange(&rows, &parcels).unwrap();
+                let back = group.exchange(&(&there * 2.0), &parcels.returned()).unwrap();
+                let is_same = back.equal(&(&rows * 2.0));
+                // Σ (2 row)², by whoever has it in the end.
+                let loss = (&back * &back).sum(tch::Kind::Float);
+                loss.backward();
+                let is_gradient = rows.grad().equal(&(rows.detach() * 8.0));
+                let heads: Vec<f32> = numbers(&there.detach().narrow(1, 0, 1).flatten(0, -1));
+                said.push((is_same, is_gradient, heads));
+            }
+            assert_eq!(group.record().exchanges(), 6 * 4, "there and back, twice");
+            said
+        });
+        for round in 0..rounds {
+            for (to, said) in everybody.iter().enumerate() {
+                let (is_same, is_gradient, heads) = &said[round];
+                assert!(*is_same && *is_gradient, "{size} {round} {to}");
+                let expected: Vec<f32> = (0..size)
+                    .flat_map(|from| {
+                        (0..rows_between(round, from, to))
+                            .map(move |place| (100 * from + 10 * to) as f32 + place as f32)
+                    })
+                    .collect();
+                assert_eq!(*heads, expected, "in the order of ranks");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_group_that_one_rank_aborts_fails_at_once_for_those_who_wait_for_it() {
+    let said = ranks(3, |group| {
+        let own = Tensor::zeros([1], tch::kind::FLOAT_CPU);
+        let all = Tensor::zeros([3], tch::kind::FLOAT_CPU);
+        // One is under way, which all have begun.
+        let gathering = group.start_all_gather(&all, &own).unwrap();
+        if group.rank() == 1 {
+            drop(gathering);
+            std::thread::sleep(Duration::from_millis(200));
+            group.abort().unwrap();
+            let refused = group.barrier().unwrap_err();
+            // The others hear of it while this rank lives.
+            std::thread::sleep(Duration::from_secs(2));
+            return (Duration::ZERO, refused.to_string());
+        }
+        group.finish(gathering).unwrap();
+        let started = std::time::Instant::now();
+        let parcels = Parcels { sent: vec![1; 3], received: vec![1; 3] };
+        let rows = Tensor::zeros([3, 2], tch::kind::FLOAT_CPU).set_requires_grad(true);
+        let error = group.exchange(&rows, &parcels).unwrap_err();
+        let failed = matches!(group.record().failure(), Some(CollectiveError::Failed { .. }));
+        assert!(failed, "{error}");
+        (started.elapsed(), error.to_string())
+    });
+    for (took, said) in said {
+        assert!(took < Duration::from_millis(1500), "{took:?}: {said}");
+        assert!(said.contains("in group `test`"), "{said}");
+    }
+}

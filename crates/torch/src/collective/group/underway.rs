@@ -94,7 +94,9 @@ impl ProcessGroup {
         if code == 0 {
             return Ok(());
         }
-        Err(failure(self.act(underway.what), self.timeout, underway.begun, &last_error()))
+        let error = failure(self.act(underway.what), self.timeout, underway.begun, &last_error());
+        self.record.note(&error);
+        Err(error)
     }
 
     fn start(
