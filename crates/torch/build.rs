@@ -29,10 +29,8 @@ fn main() {
         .std("c++17")
         // Calls into libtorch and no loops: more optimisation only takes longer to compile.
         .opt_level(1)
-        .file("shim/c10d.cpp")
-        .file("shim/counting.cpp")
-        .file("shim/graph.cpp")
-        .file("shim/shim.cpp")
+        // As one: reading libtorch's headers is most of the work, and once is enough.
+        .file("shim/all.cpp")
         .include("shim/gloo_names")
         .include(&include)
         .include(include.join("torch/csrc/api/include"))

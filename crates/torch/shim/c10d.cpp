@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "guarded.hpp"
+#include "tensors.hpp"
 
 namespace {
 
@@ -47,13 +48,6 @@ struct Group {
     return *backend;
   }
 };
-
-std::vector<at::Tensor> list(at::Tensor* const* tensors, int64_t count) {
-  std::vector<at::Tensor> out;
-  out.reserve(count);
-  for (int64_t i = 0; i < count; ++i) out.push_back(*tensors[i]);
-  return out;
-}
 
 // NCCL: `wait` would only make the stream wait, and the stream would wait for ever.
 void finish_nccl(Group& group, const WorkPointer& work, Clock::time_point deadline) {
@@ -99,13 +93,6 @@ struct Underway {
   // Gloo sums in place: the own part is copied out at the end.
   bool is_own_part_left = false;
 };
-
-template <typename Function>
-Function symbol(const char* name) {
-  void* found = dlsym(RTLD_DEFAULT, name);
-  TORCH_CHECK(found != nullptr, "libtorch_cuda was not opened, or has no ", name, " (torch 2.11 is needed)");
-  return reinterpret_cast<Function>(found);
-}
 
 // Objects of NCCL's classes: room enough for any build of torch 2.11 (in the wheel a group has 1,112 bytes). Their
 // virtual destructors free the memory with the operator delete that belongs to this new.

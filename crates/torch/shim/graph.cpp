@@ -16,17 +16,11 @@
 
 #include "flash.hpp"
 #include "guarded.hpp"
+#include "tensors.hpp"
 
 namespace {
 
 using Pool = std::pair<unsigned long long, unsigned long long>;
-
-template <typename Function>
-Function symbol(const char* name) {
-  void* found = dlsym(RTLD_DEFAULT, name);
-  TORCH_CHECK(found != nullptr, "libtorch_cuda has no ", name, ": torch 2.11 is needed");
-  return reinterpret_cast<Function>(found);
-}
 
 struct Members {
   void (*construct)(void*, bool) = symbol<void (*)(void*, bool)>("_ZN2at4cuda9CUDAGraphC1Eb");

@@ -29,17 +29,11 @@
 
 #include "flash.hpp"
 #include "guarded.hpp"
+#include "tensors.hpp"
 
 namespace {
 
 thread_local std::string last_error;
-
-std::vector<at::Tensor> list(at::Tensor* const* tensors, int64_t count) {
-  std::vector<at::Tensor> out;
-  out.reserve(count);
-  for (int64_t i = 0; i < count; ++i) out.push_back(*tensors[i]);
-  return out;
-}
 
 // Calls back into Rust with the gradient of each output (null where none came); Rust answers with one per input.
 using Backward = int (*)(void* state, at::Tensor* const* grads, int64_t outputs, at::Tensor** grads_out, int64_t inputs);
