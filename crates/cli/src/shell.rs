@@ -81,7 +81,10 @@ mod tests {
         }
         man(&Man { out: None }, &mut out).unwrap();
         let page = String::from_utf8(out).unwrap();
-        assert!(page.contains("Start here") && page.contains("scalerl\\-init"), "{page}");
+        assert!(page.contains("scalerl\\-fit"), "{page}");
+        // What one starts with, where there is training.
+        let starts = page.contains("Start here") && page.contains("scalerl\\-init");
+        assert_eq!(starts, cfg!(feature = "train"), "{page}");
     }
 
     #[cfg(feature = "train")]
