@@ -3,6 +3,7 @@
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::bench::folder;
@@ -95,7 +96,12 @@ impl Redis {
 }
 
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+    // Below those that the system gives out by itself: no connection takes it before it is used.
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 20_000 + (std::process::id() % 60) as u16 * 200;
+    std::iter::repeat_with(|| first + NEXT.fetch_add(1, Ordering::Relaxed) % 200)
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .unwrap()
 }
 
 fn serve(port: u16, kind: &Kind) -> std::io::Result<Child> {

@@ -1,7 +1,9 @@
 //! Ranks of a test: rank 0 in its process, the others as this very binary.
 
+use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -113,7 +115,12 @@ pub(crate) struct Crew {
 }
 
 pub(crate) fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    // Below those that the system gives out by itself: no connection takes it before it is used.
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 20_000 + (std::process::id() % 60) as u16 * 200;
+    std::iter::repeat_with(|| first + NEXT.fetch_add(1, Ordering::Relaxed) % 200)
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .unwrap()
 }
 
 /// How a rank's disk takes files.
