@@ -267,17 +267,21 @@ impl ModelConfig {
     }
 
     /// Experts of each layer that has any.
-    pub fn expert_counts(&self) -> impl Iterator<Item = i64> + '_ {
+    fn expert_counts(&self) -> impl Iterator<Item = i64> + '_ {
         self.layers.iter().filter_map(|layer| match layer.feed_forward {
             FeedForward::Experts { count, .. } => Some(count),
             FeedForward::Dense { .. } => None,
         })
     }
 
+    /// Experts of a layer that so many ranks cannot own in equal numbers.
+    pub fn indivisible_experts(&self, ranks: u64) -> Option<i64> {
+        self.expert_counts().find(|count| !count.cast_unsigned().is_multiple_of(ranks.max(1)))
+    }
+
     /// Whether there are experts, and so many ranks can own them in equal numbers.
     pub fn can_be_owned_by(&self, ranks: u64) -> bool {
-        self.expert_counts().count() > 0
-            && self.expert_counts().all(|count| count.cast_unsigned() % ranks.max(1) == 0)
+        self.expert_counts().next().is_some() && self.indivisible_experts(ranks).is_none()
     }
 
     /// Learned numbers, the tied head counted once.

@@ -1,7 +1,7 @@
 //! That MKL uses the AVX-512 a processor has, whoever made it.
 //!
 //! MKL asks for the maker before it asks for the instructions: on an AMD processor with AVX-512 its
-//! float32 products stay with AVX2 and take more than twice the time (docs/bench/train.md). The
+//! float32 products stay with AVX2, and a step takes nearly twice the time (docs/bench/train.md). The
 //! question is a function of its own with a public name, and a program's own function of that name
 //! is called instead. Ours says yes where the instructions are there and the system saves their
 //! registers; everywhere else it answers as MKL would. Which sums come out differs in the last bits,

@@ -11,9 +11,7 @@ pub(crate) fn check(recipe: &Recipe, config: &ModelConfig, trainers: u64) -> Res
     if recipe.cluster.experts != Experts::Owned || config.can_be_owned_by(trainers) {
         return Ok(());
     }
-    let Some(count) =
-        config.expert_counts().find(|count| !(*count as u64).is_multiple_of(trainers))
-    else {
+    let Some(count) = config.indivisible_experts(trainers) else {
         let message = "cluster.experts is \"owned\", and the model has no experts";
         return Err(BadInput::new(message).hint("set cluster.experts = \"gathered\"").into());
     };

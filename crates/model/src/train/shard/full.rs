@@ -301,8 +301,7 @@ impl Learner {
 
 /// Refuses experts that so many ranks cannot own.
 fn can_be_owned(unloaded: &UnloadedModel, ranks: usize) -> Result<(), StartError> {
-    let mut counts = unloaded.config.expert_counts();
-    let indivisible = counts.find(|experts| experts % ranks as i64 != 0);
+    let indivisible = unloaded.config.indivisible_experts(ranks as u64);
     indivisible.map_or(Ok(()), |experts| Err(StartError::IndivisibleExperts { experts, ranks }))
 }
 
